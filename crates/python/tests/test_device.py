@@ -114,7 +114,7 @@ def _refused() -> None:
                 assert word in str(error), error
             else:
                 raise AssertionError(word)
-        for call in (group.reduce, group.all_gather):
+        for call in (group.reduce, group.all_gather_in_place):
             try:
                 call(_Array(values))
             except rdmc.InvalidUse:

@@ -33,7 +33,7 @@ def _operations() -> int:
         assert (values == (size - 1 if rank == size // 2 else rank)).all()
         parts = numpy.zeros((size, 5), dtype="i4")
         parts[rank] = rank + 10
-        group.all_gather(parts)
+        group.all_gather_in_place(parts)
         assert (parts == numpy.arange(10, 10 + size).reshape(size, 1)).all()
         plain = array.array("d", [float(rank)] * 3)
         group.all_reduce(plain, op="sum")
@@ -219,7 +219,7 @@ def _wrong_arguments() -> None:
         calls += [
             (group.barrier, (), {"timeout": timeout}),
             (group.all_reduce, (values,), {"timeout": timeout}),
-            (group.all_gather, (values,), {"timeout": timeout, "async_op": True}),
+            (group.all_gather_in_place, (values,), {"timeout": timeout, "async_op": True}),
             (group.messages, (), {"timeout": timeout}),
             (group.close, (timeout,), {}),
         ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
+import pickle
 import re
+import struct
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,11 @@ _TORCH = {
     **{f"float{bits}": f"f{bits // 8}" for bits in (16, 32, 64)},
 }
 _OPERATORS = ["sum", "prod", "min", "max", "band", "bor", "bxor"]
+# Truth values are bytes of 0 and 1: what is an operator of the library's on those.
+_ON_BOOL = {"sum": "bor", "prod": "band", "min": "band", "max": "bor", "band": "band", "bor": "bor", "bxor": "bxor"}
+_BOOL = ("bool", "torch.bool")
+# Codes of the module struct.
+_FLOATS = {"f2": "e", "f4": "f", "f8": "d"}
 # Of torch.distributed, where their names are others.
 _TORCH_OPERATORS = {"product": "prod"}
 # Codes of the buffer protocol (the module struct), with their kinds.
@@ -103,19 +109,61 @@ def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
     return memory, element
 
 
-def codes_of(element: str, op: Any) -> tuple[int, int]:
-    """The library's codes of a type and of an operator: a name, or torch.distributed's ReduceOp."""
+@dataclass(frozen=True)
+class Reduction:
+    """How elements are combined: the library's codes of their type and of the operator, and whether the result is divided by the number
+    of members."""
+
+    codes: tuple[int, int]
+    element: str
+    is_mean: bool
+
+    def finish(self, memory: memoryview, size: int) -> None:
+        """What is left to do with the sums."""
+        if self.is_mean:
+            _divide(memory, self.element, size)
+
+
+def reduction_of(element: str, op: Any) -> Reduction:
+    """The meaning of an operator, given by its name or as torch.distributed's ReduceOp, for elements of a type.
+
+    Raises InvalidUse if there is none.
+    """
     if not isinstance(op, str):
         # An enumeration, or what holds one.
         op = getattr(op, "op", op)
     given = op if isinstance(op, str) else str(getattr(op, "name", op)).lower()
     name = _TORCH_OPERATORS.get(given, given)
-    if name not in _OPERATORS:
-        raise InvalidUse(f"op is {given!r}; use one of {', '.join(_OPERATORS)}")
-    if element not in _TYPES:
-        why = "use integers or floating point numbers of this machine's byte order"
+    if name not in [*_OPERATORS, "avg"]:
+        raise InvalidUse(f"op is {given!r}; use one of {', '.join(_OPERATORS)}, avg")
+    if element in _BOOL and name in _ON_BOOL:
+        element, name = "u1", _ON_BOOL[name]
+    if element not in _TYPES and element not in _BOOL:
+        why = "use integers, truth values, or floating point numbers of this machine's byte order"
         raise InvalidUse(f"elements of type {element} cannot be reduced: {why}")
-    return _TYPES.index(element), _OPERATORS.index(name)
+    if name != "avg":
+        return Reduction((_TYPES.index(element), _OPERATORS.index(name)), element, False)
+    if "f" not in element:
+        raise InvalidUse(f"op is avg, which elements of type {element} have not: use floating point numbers, or sum")
+    return Reduction((_TYPES.index(element), _OPERATORS.index("sum")), element, True)
+
+
+def _divide(memory: memoryview, element: str, by: int) -> None:
+    """Divides floating point numbers, each rounded once: all libraries have the same bits."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if memory.nbytes == 0:
+        return
+    if torch is not None:
+        kind = torch.bfloat16 if element == "bf2" else getattr(torch, f"float{8 * int(element[1:])}")
+        torch.frombuffer(memory, dtype=kind).div_(by)
+    elif numpy is not None:
+        # Who has such an array has the package of its type.
+        kind = sys.modules["ml_dtypes"].bfloat16 if element == "bf2" else element
+        values = numpy.frombuffer(memory, kind)
+        numpy.divide(values, values.dtype.type(by), out=values)
+    else:
+        form = f"={memory.nbytes // int(element[1:])}{_FLOATS[element]}"
+        struct.pack_into(form, memory, 0, *(value / by for value in struct.unpack(form, memory)))
 
 
 def _of_tensor(tensor: Any, torch: Any) -> tuple[memoryview, str]:
@@ -178,15 +226,8 @@ def _of_dlpack(array: Any) -> tuple[memoryview, str]:
 
 def _flat(view: memoryview) -> memoryview:
     """The same memory as bytes."""
-    if view.nbytes == 0:
-        return memoryview(bytearray())
-    try:
-        return view.cast("B")
-    except (TypeError, ValueError):
-        # It casts no formats but those without a byte order.
-        if view.readonly:
-            return memoryview(view.tobytes())
-        return memoryview((ctypes.c_ubyte * view.nbytes).from_buffer(view))
+    # A memoryview itself casts no formats but those without a byte order.
+    return pickle.PickleBuffer(view).raw() if view.nbytes > 0 else memoryview(bytearray())
 
 
 _READ_ONLY = "the array is read-only, but is received into: copy it, or use broadcast_bytes"

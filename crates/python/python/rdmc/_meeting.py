@@ -100,8 +100,9 @@ class Meeting:
     process. ``hosts``: by rank, a text that processes of one host have in common.
     """
 
-    def __init__(self, given: Any, number: int, timeout: float) -> None:
-        self.rank, self.size = rank_and_size(given)
+    def __init__(self, given: Any, number: int, timeout: float, place: tuple[int, int] | None = None) -> None:
+        """``place``: this process's rank, and how many there are, if no launcher says it."""
+        self.rank, self.size = rank_and_size(given) if place is None else place
         self._store = store_of(given, timeout)
         self._key = f"rdmc-{number}"
         self._given: set[str] = set()

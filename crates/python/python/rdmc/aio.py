@@ -205,9 +205,25 @@ class Group:
         """As all_reduce, with the result at the root."""
         await self._run(lambda: self._group.reduce(array, root, op, timeout=timeout, async_op=True))
 
-    async def all_gather(self, array: Any, *, timeout: float | None = None) -> None:
-        """Collects the parts of an array."""
-        await self._run(lambda: self._group.all_gather(array, timeout=timeout, async_op=True))
+    async def all_gather_in_place(self, parts: Any, *, timeout: float | None = None) -> None:
+        """Collects the parts of an array, each at its place."""
+        await self._run(lambda: self._group.all_gather_in_place(parts, timeout=timeout, async_op=True))
+
+    async def all_gather(self, out: Any, part: Any, *, timeout: float | None = None) -> None:
+        """Collects the parts of all members in another array."""
+        await self._run(lambda: self._group.all_gather(out, part, timeout=timeout, async_op=True))
+
+    async def gather(self, part: Any, out: Any = None, root: int = 0, *, timeout: float | None = None) -> None:
+        """As all_gather, with the result at the root."""
+        await self._run(lambda: self._group.gather(part, out, root, timeout=timeout, async_op=True))
+
+    async def scatter(self, out: Any, parts: Any = None, root: int = 0, *, timeout: float | None = None) -> None:
+        """Gives each member its part of an array of the root's."""
+        await self._run(lambda: self._group.scatter(out, parts, root, timeout=timeout, async_op=True))
+
+    async def reduce_scatter(self, out: Any, parts: Any, op: Any = "sum", *, timeout: float | None = None) -> None:
+        """Combines the arrays of all members, and gives each its part of the result."""
+        await self._run(lambda: self._group.reduce_scatter(out, parts, op, timeout=timeout, async_op=True))
 
     async def barrier(self, *, timeout: float | None = None) -> None:
         """Waits until all members have called this."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rdmc._arrays import OnDevice, codes_of, memory_of, on_device
+from rdmc._arrays import OnDevice, memory_of, on_device, reduction_of
 from rdmc._calls import Calls, Work, integer, reason_of, seconds
 from rdmc._log import follow_log
 from rdmc._meeting import Meeting, Store
@@ -94,7 +94,11 @@ class Group:
         learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the address by which it
         reaches MASTER_ADDR or other networks; on one of loopback only if all are on one host.
         """
-        meeting = Meeting(store, number, timeout)
+        return cls._of(Meeting(store, number, timeout), number, fabric, protection, timeout)
+
+    @classmethod
+    def _of(cls, meeting: Meeting, number: int, fabric: str | None, protection: str | None, timeout: float) -> Group:
+        """Joins the processes that have met."""
 
         def exchanged(address: str) -> list[str]:
             return meeting.exchange("address", address)
@@ -157,26 +161,34 @@ class Group:
         root = self._rank_of(root)
         is_written = root != self.rank
         if (found := on_device(array, is_written)) is not None:
-            return self._run(None, lambda limit: self._on_device(found, root, None, limit), timeout, async_op)
+            return self._run([], lambda limit: self._on_device(found, root, None, limit), timeout, async_op)
         memory, _ = memory_of(array, is_written)
-        return self._run(memory, lambda limit: self._endpoint.broadcast(memory, root, limit), timeout, async_op)
+        return self._run([memory], lambda limit: self._endpoint.broadcast(memory, root, limit), timeout, async_op)
 
     @overload
     def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
     @overload
     def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Replaces each element at all members by its combination over all: sum, prod, min, max; integers: band, bor, bxor; or those
-        of torch.distributed.ReduceOp.
+        """Replaces each element at all members by its combination over all: sum, prod, min, max; integers: band, bor, bxor; floating point
+        numbers: avg (their sum, which must not overflow, divided); or those of torch.distributed.ReduceOp. Of truth values, sum and max are
+        "or", prod and min are "and".
 
         All members have the same bits afterwards.
         """
         if (found := on_device(array)) is not None:
-            device_codes = codes_of(found.element, op)
-            return self._run(None, lambda limit: self._on_device(found, None, device_codes, limit), timeout, async_op)
+            device = reduction_of(found.element, op)
+            if device.is_mean:
+                raise InvalidUse("op is avg, and the array is on a GPU: use sum, and divide")
+            return self._run([], lambda limit: self._on_device(found, None, device.codes, limit), timeout, async_op)
         memory, element = memory_of(array, is_written=True)
-        codes = codes_of(element, op)
-        return self._run(memory, lambda limit: self._endpoint.reduce(memory, codes, None, limit), timeout, async_op)
+        reduction = reduction_of(element, op)
+
+        def operation(limit: float) -> None:
+            self._endpoint.reduce(memory, reduction.codes, None, limit)
+            reduction.finish(memory, self.size)
+
+        return self._run([memory], operation, timeout, async_op)
 
     @overload
     def reduce(
@@ -192,22 +204,147 @@ class Group:
         """As all_reduce, with the result at the root; elsewhere the array does not change."""
         root = self._rank_of(root)
         memory, element = memory_of(array, is_written=True)
-        codes = codes_of(element, op)
-        return self._run(memory, lambda limit: self._endpoint.reduce(memory, codes, root, limit), timeout, async_op)
+        reduction = reduction_of(element, op)
+
+        def operation(limit: float) -> None:
+            self._endpoint.reduce(memory, reduction.codes, root, limit)
+            if root == self.rank:
+                reduction.finish(memory, self.size)
+
+        return self._run([memory], operation, timeout, async_op)
 
     @overload
-    def all_gather(self, array: Any, *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
+    def all_gather_in_place(self, parts: Any, *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
     @overload
-    def all_gather(self, array: Any, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
-    def all_gather(self, array: Any, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
+    def all_gather_in_place(self, parts: Any, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
+    def all_gather_in_place(self, parts: Any, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Collects parts of an array: that of this member is at its place, and those of all others come to theirs.
 
         All parts have the same length: the array's, divided by the number of members.
         """
-        memory, _ = memory_of(array, is_written=True)
+        memory, _ = memory_of(parts, is_written=True)
         if memory.nbytes % self.size != 0:
             raise InvalidUse(f"the array has {memory.nbytes} bytes, which are not {self.size} parts of the same length, one for each rank")
-        return self._run(memory, lambda limit: self._endpoint.all_gather(memory, limit), timeout, async_op)
+        return self._run([memory], lambda limit: self._endpoint.all_gather(memory, limit), timeout, async_op)
+
+    @overload
+    def all_gather(self, out: Any, part: Any, *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
+    @overload
+    def all_gather(self, out: Any, part: Any, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
+    def all_gather(self, out: Any, part: Any, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
+        """Collects the parts of all members in another array, in the order of ranks.
+
+        Costs as all_gather_in_place, and a copy of this member's part.
+        """
+        whole, own, place, _ = self._whole_and_part(memory_of(out, is_written=True), memory_of(part))
+
+        def operation(limit: float) -> None:
+            whole[place] = own
+            self._endpoint.all_gather(whole, limit)
+
+        return self._run([whole, own], operation, timeout, async_op)
+
+    @overload
+    def gather(
+        self, part: Any, out: Any = None, root: int = 0, *, timeout: float | None = None, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def gather(
+        self, part: Any, out: Any = None, root: int = 0, *, timeout: float | None = None, async_op: Literal[True]
+    ) -> Work: ...
+    def gather(
+        self, part: Any, out: Any = None, root: int = 0, *, timeout: float | None = None, async_op: bool = False
+    ) -> Work | None:
+        """As all_gather, with the result at the root; others give no ``out``.
+
+        Costs as all_gather: other members receive all parts, too, in memory of their own.
+        """
+        own, element = memory_of(part)
+        if self._rank_of(root) == self.rank:
+            if out is None:
+                raise InvalidUse("the root gives memory for the parts: gather(part, out)")
+            found = memory_of(out, is_written=True)
+        else:
+            found = memoryview(bytearray(own.nbytes * self.size)), element
+        whole, own, place, _ = self._whole_and_part(found, (own, element))
+
+        def operation(limit: float) -> None:
+            whole[place] = own
+            self._endpoint.all_gather(whole, limit)
+
+        return self._run([whole, own], operation, timeout, async_op)
+
+    @overload
+    def scatter(
+        self, out: Any, parts: Any = None, root: int = 0, *, timeout: float | None = None, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def scatter(
+        self, out: Any, parts: Any = None, root: int = 0, *, timeout: float | None = None, async_op: Literal[True]
+    ) -> Work: ...
+    def scatter(
+        self, out: Any, parts: Any = None, root: int = 0, *, timeout: float | None = None, async_op: bool = False
+    ) -> Work | None:
+        """Gives each member its part of an array of the root's, in the order of ranks; others give no ``parts``.
+
+        Costs as a broadcast of the whole array: other members receive all parts, in memory of their own.
+        """
+        own, element = memory_of(out, is_written=True)
+        root = self._rank_of(root)
+        if root == self.rank:
+            if parts is None:
+                raise InvalidUse("the root gives the parts: scatter(out, parts)")
+            found = memory_of(parts)
+        else:
+            found = memoryview(bytearray(own.nbytes * self.size)), element
+        whole, own, place, _ = self._whole_and_part(found, (own, element))
+
+        def operation(limit: float) -> None:
+            self._endpoint.broadcast(whole, root, limit)
+            own[:] = whole[place]
+
+        return self._run([whole, own], operation, timeout, async_op)
+
+    @overload
+    def reduce_scatter(
+        self, out: Any, parts: Any, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def reduce_scatter(
+        self, out: Any, parts: Any, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[True]
+    ) -> Work: ...
+    def reduce_scatter(
+        self, out: Any, parts: Any, op: Any = "sum", *, timeout: float | None = None, async_op: bool = False
+    ) -> Work | None:
+        """Combines the arrays of all members, and gives each its part of the result, in the order of ranks. ``op`` as in all_reduce.
+
+        Costs as all_reduce of a copy of the whole array: twice what is necessary.
+        """
+        found = memory_of(out, is_written=True)
+        whole, own, place, element = self._whole_and_part(memory_of(parts), found)
+        reduction = reduction_of(element, op)
+
+        def operation(limit: float) -> None:
+            combined = memoryview(bytearray(whole))
+            self._endpoint.reduce(combined, reduction.codes, None, limit)
+            own[:] = combined[place]
+            reduction.finish(own, self.size)
+
+        return self._run([whole, own], operation, timeout, async_op)
+
+    def _whole_and_part(
+        self, whole: tuple[memoryview, str], part: tuple[memoryview, str]
+    ) -> tuple[memoryview, memoryview, slice, str]:
+        """An array with a part for each rank, one part, its place in the other, and the type of the elements of both.
+
+        Raises InvalidUse if their types or lengths do not go together.
+        """
+        (all_parts, element), (own, own_element) = whole, part
+        if own_element != element:
+            raise InvalidUse(f"the part has elements of type {own_element}, and the array of all parts {element}: use one type")
+        if all_parts.nbytes != own.nbytes * self.size:
+            raise InvalidUse(f"the array of all parts has {all_parts.nbytes} bytes, which are not {self.size} parts of {own.nbytes} bytes")
+        return all_parts, own, slice(self.rank * own.nbytes, (self.rank + 1) * own.nbytes), element
 
     @overload
     def barrier(self, *, timeout: float | None = None, async_op: Literal[False] = False) -> None: ...
@@ -215,7 +352,7 @@ class Group:
     def barrier(self, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def barrier(self, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
         """Waits until all members have called this."""
-        return self._run(None, lambda limit: self._endpoint.barrier(limit), timeout, async_op)
+        return self._run([], lambda limit: self._endpoint.barrier(limit), timeout, async_op)
 
     def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
         """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
@@ -345,7 +482,7 @@ class Group:
         self._endpoint.on_device(array.place, root, codes, limit, os.environ.get("RDMC_CUDA_LIBRARY"))
 
     def _run(
-        self, memory: memoryview | None, operation: Callable[[float], None], timeout: float | None, async_op: bool
+        self, memories: Sequence[memoryview], operation: Callable[[float], None], timeout: float | None, async_op: bool
     ) -> Work | None:
         limit = seconds(timeout, self._timeout)
         self._end_left()
@@ -354,8 +491,8 @@ class Group:
             try:
                 operation(limit)
             finally:
-                if memory is not None:
-                    # The array may be resized when the operation has ended.
+                # The arrays may be resized when the operation has ended.
+                for memory in memories:
                     memory.release()
 
         if async_op:

@@ -1,4 +1,7 @@
-"""State dicts of torch, from one process to all others.
+"""torch: state dicts from one process to all others, and the backend ``rdmc`` of torch.distributed, which importing this registers.
+
+``import rdmc.torch; torch.distributed.init_process_group("rdmc")`` is for tensors on the CPU: broadcast, all_reduce, reduce, all_gather,
+gather, scatter, reduce_scatter, and barrier, with what is made of them. ``pg_options=rdmc.torch.Options(...)`` chooses fabric and protection.
 
 Needs torch, which this package does not install.
 """
@@ -16,6 +19,12 @@ from rdmc.group import Group
 from rdmc.messages import Messages
 
 torch: Any = importlib.import_module("torch")
+
+if importlib.import_module("torch.distributed").is_available():
+    from rdmc._torch_backend import Options as Options
+    from rdmc._torch_backend import register
+
+    register()
 
 # Shorter tensors are sent together, up to this length in bytes.
 _PACK_BYTES = 4 << 20
