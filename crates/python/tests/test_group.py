@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import resource
 import signal
 import threading
 import time
@@ -271,6 +272,57 @@ def _differ_at(rank: int) -> str:
         return "nothing"
 
 
+def _split() -> list[tuple[int, int, list[int]] | None]:
+    """By color: even and odd ranks, in the reverse order; then all but rank 0."""
+    with members.group() as group:
+        found: list[tuple[int, int, list[int]] | None] = []
+        for color, key in ((group.rank % 2, -group.rank), (None if group.rank == 0 else -5, 0)):
+            part = group.split(color, key)
+            if part is None:
+                found.append(None)
+                continue
+            with part:
+                ranks = numpy.full(part.size, -1)
+                part.all_gather(ranks, numpy.array([group.rank]))
+                found.append((part.rank, part.size, ranks.tolist()))
+                # Both at a time.
+                group_of_one = part.split(part.rank)
+                assert group_of_one is not None and group_of_one.size == 1
+                group_of_one.close()
+        group.barrier()
+        wrong: list[tuple[Any, Any]] = [(1 << 63, 0), (0, 1.5)]
+        for color, key in wrong:
+            try:
+                group.split(color, key)
+            except rdmc.InvalidUse:
+                continue
+            raise AssertionError("it was taken")
+        return found
+
+
+def _split_without_a_port() -> str:
+    with members.group() as group:
+        if group.rank == 1:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (1, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        group.split(0)
+        return "formed"
+
+
+def _end_a_part() -> bool:
+    """The failure of a part is not one of the group."""
+    with members.group() as group:
+        part = group.split(0)
+        assert part is not None
+        if group.rank == 0:
+            part.abort("enough")
+        try:
+            part.barrier()
+        except rdmc.Aborted:
+            group.barrier()
+            return True
+        return False
+
+
 def _count() -> list[rdmc.Counters]:
     with members.group() as group:
         counted = [group.counters()]
@@ -292,6 +344,20 @@ def _count() -> list[rdmc.Counters]:
 
 
 class Groups(unittest.TestCase):
+    def test_a_group_is_split_by_colors(self) -> None:
+        of_rank = members.returned(members.run(_split, 4))
+        self.assertEqual([found[0] for found in of_rank], [(1, 2, [2, 0]), (1, 2, [3, 1]), (0, 2, [2, 0]), (0, 2, [3, 1])])
+        self.assertEqual([found[1] for found in of_rank], [None, (0, 3, [1, 2, 3]), (1, 3, [1, 2, 3]), (2, 3, [1, 2, 3])])
+
+    def test_a_member_that_cannot_be_split_off_is_named(self) -> None:
+        outcomes: list[Any] = members.run(_split_without_a_port, 3)
+        for rank in (0, 2):
+            kind, (error, text, culprit) = outcomes[rank]
+            self.assertEqual((kind, error, culprit), ("raised", "Aborted", 1), text)
+
+    def test_the_end_of_a_part_is_not_that_of_the_group(self) -> None:
+        self.assertEqual(members.returned(members.run(_end_a_part, 2)), [True] * 2)
+
     def test_what_was_done_is_counted(self) -> None:
         for rank, counted in enumerate(members.returned(members.run(_count, 2))):
             self.assertEqual([each.operations for each in counted], [0, 1, 2, 2])

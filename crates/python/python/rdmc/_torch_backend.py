@@ -20,7 +20,7 @@ import rdmc.group
 from rdmc._calls import on_a_thread, reason_of
 from rdmc._meeting import Meeting
 from rdmc.errors import InvalidUse, RdmcError
-from rdmc.group import Group
+from rdmc.group import Group, Network
 
 torch: Any = importlib.import_module("torch")
 _distributed: Any = importlib.import_module("torch.distributed")
@@ -376,7 +376,8 @@ def _make(given: Any, options: Options | None = None) -> ProcessGroup:
     limit = given.timeout.total_seconds()
     settings = Options() if options is None else options
     meeting = Meeting(given.store, 1, limit, (given.group_rank, given.group_size))
-    return ProcessGroup(Group._of(meeting, 1, settings.fabric, settings.protection, limit))
+    network = Network(meeting.secret, settings.fabric, settings.protection, limit)
+    return ProcessGroup(Group._of(meeting, network, 1))
 
 
 def register() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ __all__ = ["DEFAULT_TIMEOUT", "Counters", "Group", "Work"]
 # What an operation may take, in seconds, unless something else is said.
 DEFAULT_TIMEOUT = 600.0
 
+# Of Group.split, for each member: whether it has a color, that, its key, and its address.
+_ENTRY = struct.Struct("<?qq64s")
+_KEY_MAX = (1 << 63) - 1
+
 
 @dataclass(frozen=True)
 class Counters:
@@ -35,6 +40,21 @@ class Counters:
     operations: int
     bytes_sent: int
     bytes_received: int
+
+
+@dataclass(frozen=True)
+class Network:
+    """How members reach each other, and how long operations may take: arguments of Group."""
+
+    secret: str
+    fabric: str | None
+    protection: str | None
+    timeout: float
+
+    def listen(self, address: str) -> Endpoint:
+        """A member of a group that is to be joined."""
+        follow_log()
+        return Endpoint(address, self.secret, self.fabric, self.protection, self.timeout)
 
 
 class Group:
@@ -72,8 +92,8 @@ class Group:
         or encrypt. ``timeout``: what joining and each operation may take, in seconds.
         """
         rank = integer("rank", rank, 0, len(members) - 1)
-        endpoint = _endpoint(members[rank], secret, fabric, protection, timeout)
-        self._set_up(endpoint, rank, len(members), timeout)
+        network = Network(secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
+        self._set_up(network, network.listen(members[rank]), rank, len(members))
         self._join(number, list(members))
 
     @classmethod
@@ -94,49 +114,38 @@ class Group:
         learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the address by which it
         reaches MASTER_ADDR or other networks; on one of loopback only if all are on one host.
         """
-        return cls._of(Meeting(store, number, timeout), number, fabric, protection, timeout)
+        meeting = Meeting(store, number, timeout)
+        return cls._of(meeting, Network(meeting.secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT)), number)
 
     @classmethod
-    def _of(cls, meeting: Meeting, number: int, fabric: str | None, protection: str | None, timeout: float) -> Group:
+    def _of(cls, meeting: Meeting, network: Network, number: int) -> Group:
         """Joins the processes that have met."""
 
-        def exchanged(address: str) -> list[str]:
-            return meeting.exchange("address", address)
+        def exchanged(address: str) -> tuple[int, list[str]]:
+            return meeting.rank, meeting.exchange("address", address)
 
         with meeting.telling("address"):
-            return cls._meet(
-                meeting.secret, meeting.ip, meeting.rank, meeting.size, exchanged, number, fabric, protection, timeout
-            )
+            return cls._meet(network, meeting.ip, exchanged, number)
 
     @classmethod
-    def _meet(
-        cls,
-        secret: str,
-        ip: str,
-        rank: int,
-        size: int,
-        exchanged: Callable[[str], list[str]],
-        number: int,
-        fabric: str | None,
-        protection: str | None,
-        timeout: float,
-    ) -> Group:
-        """Joins the processes whose addresses ``exchanged`` returns for that of this one."""
-        listen = f"[{ip}]:0" if ":" in ip else f"{ip}:0"
-        group = cls.__new__(cls)
-        endpoint = _endpoint(listen, secret, fabric, protection, timeout)
-        group._set_up(endpoint, rank, size, timeout)
+    def _meet(cls, network: Network, ip: str, exchanged: Callable[[str], tuple[int, list[str]]], number: int) -> Group:
+        """Joins processes: ``exchanged`` returns, for the address of this one, its rank and the addresses of all."""
+        endpoint = network.listen(f"[{ip}]:0" if ":" in ip else f"{ip}:0")
         try:
-            group._join(number, exchanged(group._endpoint.address))
+            rank, members = exchanged(endpoint.address)
         except BaseException:
-            group._endpoint.drop()
+            endpoint.drop()
             raise
+        group = cls.__new__(cls)
+        group._set_up(network, endpoint, rank, len(members))
+        group._join(number, members)
         return group
 
-    def _set_up(self, endpoint: Endpoint, rank: int, size: int, timeout: float) -> None:
+    def _set_up(self, network: Network, endpoint: Endpoint, rank: int, size: int) -> None:
+        self._network = network
         self._endpoint = endpoint
         self._calls = Calls(endpoint)
-        self._timeout = seconds(timeout, DEFAULT_TIMEOUT)
+        self._timeout = network.timeout
         # Messages whose loop was left (receive), which end with the next call.
         self._left: list[Messages] = []
         self.rank = rank
@@ -370,6 +379,48 @@ class Group:
         self.broadcast(memory, root, timeout=timeout)
         return memory.tobytes()
 
+    def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
+        """A group of the members that give the same color: in the order of their keys, and of their ranks here where keys are equal. None
+        for a member whose color is None.
+
+        All members call this, in the same order as operations. The new group has connections of its own, on new ports; it has the secret,
+        fabric, protection and timeout of this one, and either may end before the other. What fails before all have told their colors ends
+        this group, too; what fails afterwards does not.
+        """
+        color = None if color is None else integer("color", color, -_KEY_MAX, _KEY_MAX)
+        key = integer("key", key, -_KEY_MAX, _KEY_MAX)
+        limit = seconds(timeout, self._timeout)
+        if color is None:
+            self._tell_color(None, 0, "", limit)
+            return None
+        is_told = False
+
+        def exchanged(address: str) -> tuple[int, list[str]]:
+            nonlocal is_told
+            is_told = True
+            chosen = self._tell_color(color, key, address, limit)
+            return [rank for _, rank, _ in chosen].index(self.rank), [at for _, _, at in chosen]
+
+        try:
+            ip = self._endpoint.address.rpartition(":")[0].strip("[]")
+            return Group._meet(self._network, ip, exchanged, self._number)
+        except BaseException as error:
+            if not is_told:
+                # Others wait for this member.
+                self._calls.abort_quietly(reason_of(type(error), error))
+            raise
+
+    def _tell_color(self, color: int | None, key: int, address: str, limit: float) -> list[tuple[int, int, str]]:
+        """Keys, ranks and addresses of the members that have told the same color, in order."""
+        entries = bytearray(_ENTRY.size * self.size)
+        _ENTRY.pack_into(entries, _ENTRY.size * self.rank, color is not None, color or 0, key, address.encode())
+        self.all_gather_in_place(entries, timeout=limit)
+        return sorted(
+            (other_key, rank, at.rstrip(b"\0").decode())
+            for rank, (has_color, other, other_key, at) in enumerate(_ENTRY.iter_unpack(entries))
+            if has_color and other == color
+        )
+
     def messages(
         self,
         root: int = 0,
@@ -499,8 +550,3 @@ class Group:
             return self._calls.start(call)
         self._calls.run(call)
         return None
-
-
-def _endpoint(listen: str, secret: str, fabric: str | None, protection: str | None, timeout: float) -> Endpoint:
-    follow_log()
-    return Endpoint(listen, secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))

@@ -23,7 +23,7 @@ from rdmc._arrays import memory_of
 from rdmc._channel import SHORTEST_WAIT, Channel, as_utf8, is_own
 from rdmc._meeting import Meeting, Store
 from rdmc.errors import Aborted, InvalidUse, MemberLost, Stalled, TimedOut
-from rdmc.group import DEFAULT_TIMEOUT, Group
+from rdmc.group import DEFAULT_TIMEOUT, Group, Network
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class HostGroup:
         try:
             with meeting.telling("leader"):
                 if self.is_leader:
-                    self._lead_host(meeting, number, fabric, protection)
+                    self._lead_host(meeting, Network(meeting.secret, fabric, protection, timeout), number)
                 else:
                     self._follow(meeting)
             with self._operation("join", 0, timeout) as operation:
@@ -126,21 +126,19 @@ class HostGroup:
         self._calls, self._is_closed, self._failure = 0, False, None
         self._channels, self._group = [], None
 
-    def _lead_host(self, meeting: Meeting, number: int, fabric: str | None, protection: str | None) -> None:
+    def _lead_host(self, meeting: Meeting, network: Network, number: int) -> None:
         followers = [rank for rank in range(self.size) if self._host_of[rank] == self.host and rank != self.rank]
         name = "rdmc-" + secrets.token_hex(16)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind("\0" + name)
             listener.listen(len(followers) + 1)
 
-            def exchanged(address: str) -> list[str]:
+            def exchanged(address: str) -> tuple[int, list[str]]:
                 given = meeting.exchange("leader", f"{name} {address}")
-                return [given[leader].split()[1] for leader in self._leaders]
+                return self.host, [given[leader].split()[1] for leader in self._leaders]
 
             try:
-                self._group = Group._meet(
-                    meeting.secret, meeting.ip, self.host, self.hosts, exchanged, number, fabric, protection, self._timeout
-                )
+                self._group = Group._meet(network, meeting.ip, exchanged, number)
                 self._accept(listener, followers, time.monotonic() + self._timeout)
             except BaseException:
                 # Those who have come are told why.
