@@ -7,6 +7,7 @@ import os
 import signal
 import unittest
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any
 
 import members
@@ -136,6 +137,37 @@ async def _leave_the_loop(kind: str) -> int:
         return count
 
 
+async def _split() -> list[int]:
+    async with rdmc.aio.Group.from_env(timeout=members.PATIENCE) as group:
+        part = await group.split(None if group.rank == 2 else 0, -group.rank)
+        if part is None:
+            return []
+        async with part:
+            told = await part.broadcast_bytes(bytes([group.rank]) if part.rank == 0 else None)
+            return [part.rank, part.size, *told]
+
+
+async def _cancelled_split() -> str:
+    ended = Path(os.environ["RDMC_STORE"], "cancelled")
+    async with rdmc.aio.Group.from_env(timeout=members.PATIENCE) as group:
+        await group.barrier()
+        try:
+            if group.rank == 1:
+                while not ended.exists():
+                    await asyncio.sleep(0.01)
+                await group.barrier()
+            splitting = asyncio.create_task(group.split(0))
+            await asyncio.sleep(0.1)
+            splitting.cancel()
+            await splitting
+        except asyncio.CancelledError:
+            ended.touch()
+            return "cancelled"
+        except rdmc.Aborted as error:
+            return f"aborted by {error.rank}"
+        return "formed"
+
+
 async def _die_at(rank: int) -> None:
     async with rdmc.aio.Group.from_env(timeout=members.PATIENCE) as group, group.messages() as messages:
         if group.rank == rank:
@@ -161,6 +193,12 @@ class Asyncio(unittest.TestCase):
 
     def test_a_loop_that_an_exception_leaves_tells_it_to_others(self) -> None:
         members.assert_gave_up(members.run(_run, 3, _leave_the_loop, "raise"), 1, "KeyError")
+
+    def test_a_group_is_split(self) -> None:
+        self.assertEqual(members.returned(members.run(_run, 4, _split)), [[2, 3, 3], [1, 3, 3], [], [0, 3, 3]])
+
+    def test_cancelling_a_split_ends_the_group(self) -> None:
+        self.assertEqual(members.returned(members.run(_run, 2, _cancelled_split)), ["cancelled", "aborted by 0"])
 
     def test_operations_and_messages(self) -> None:
         lengths = [number * 300_000 for number in range(5)]

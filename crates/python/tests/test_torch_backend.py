@@ -392,7 +392,7 @@ class Ends(unittest.TestCase):
         self.assertEqual(outcomes[1], ("died", -signal.SIGKILL))
         for rank in (0, 2):
             self.assertEqual(outcomes[rank][0], "raised", outcomes)
-            self.assertIn("member 1", outcomes[rank][1][1])
+            self.assertIn("rank 1", outcomes[rank][1][1])
 
     def test_the_timeout_is_that_of_the_process_group(self) -> None:
         members.returned(members.run(_late, 2))

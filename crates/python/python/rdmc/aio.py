@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import rdmc.group
 from rdmc._arrays import memory_of
@@ -24,6 +24,9 @@ from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
 from rdmc.errors import RdmcError, TimedOut
 from rdmc.messages import MessagesSettings, check_asks, check_receives, count_of, to_send
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _T = TypeVar("_T")
 
@@ -229,6 +232,19 @@ class Group:
         """Waits until all members have called this."""
         await self._run(lambda: self._group.barrier(timeout=timeout, async_op=True))
 
+    async def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
+        """The bytes that the root has given; others give none, and need not know the length."""
+        return await self._made(lambda: self._group.broadcast_bytes(data, root, timeout=timeout))
+
+    async def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
+        """As rdmc.Group.split. The group is there already; it ends with its ``async with`` block."""
+        part = await self._made(lambda: self._group.split(color, key, timeout=timeout))
+        if part is None:
+            return None
+        group = Group.__new__(Group)
+        group._set_up(lambda: part)
+        return group
+
     def messages(
         self,
         root: int = 0,
@@ -298,12 +314,19 @@ class Group:
         await self._end_left()
         await self._ended(start()._future)
 
+    async def _made(self, call: Callable[[], _T]) -> _T:
+        """Makes a call that blocks."""
+        await self._end_left()
+        done = on_a_thread(call)
+        await self._ended(done)
+        return done.result()
+
     async def _end_left(self) -> None:
         self._group._calls.check()
         while self._left:
             await self._left.pop().aclose()
 
-    async def _ended(self, call: Future[None]) -> None:
+    async def _ended(self, call: Future[Any]) -> None:
         """Waits for the end of a call. After a cancellation too: its array is in use until then."""
         ended = asyncio.wrap_future(call)
         try:
