@@ -403,6 +403,24 @@ int32_t rdmc_progress(const struct rdmc_context *context,
                       int32_t *ran,
                       struct rdmc_error *error);
 
+// Writes a descriptor that is readable when `rdmc_progress` has something to do, also when time has passed: for a program that waits
+// for several things by poll(2), select(2) or epoll(7), in a context with `caller_makes_progress` and the fabric tcp.
+//
+// Call `rdmc_progress` with `wait_ms` 0 each time it is readable, and then `rdmc_receive` with `timeout_ms` 0 for each group
+// without callbacks, until it returns `RDMC_TIMEOUT`. Other calls, on any thread, make it readable if there is something to do after
+// them. It reports nothing of teams, whose operations block.
+//
+// The descriptor is the context's, the same for each call: it is only waited for, neither read nor closed, and not used once the
+// context is closed or freed: remove it from an epoll descriptor before. Wait for it level-triggered. Blocks while the context is busy, for 10
+// seconds at most, in the first call; others do not block. Errors: `RDMC_STATE` if the context has a thread that makes
+// progress; `RDMC_UNSUPPORTED` over other fabrics, where a thread that calls `rdmc_progress` waits instead; `RDMC_SYSTEM` if the
+// process has no descriptors left.
+//
+// Arguments: `context` is valid; `fd` may be written; `error` may be null.
+int32_t rdmc_context_fd(const struct rdmc_context *context,
+                        int *fd,
+                        struct rdmc_error *error);
+
 // What the context has done so far. Blocks while it is busy, for 10 seconds at most.
 //
 // Arguments: `context` is valid; `counters` may be written; `error` may be null.
@@ -527,7 +545,8 @@ uint64_t rdmc_delivered(const struct rdmc_group *group);
 
 // Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
 // when the group is closed and all messages were received. Messages that were whole before the group has
-// failed are returned before the failure.
+// failed are returned before the failure. The root receives nothing: there it is `RDMC_STATE` at once, and only reports the end of a group
+// that was closed, or has failed.
 //
 // Arguments: `group` is valid; `message` may be written; `error` may be null.
 int32_t rdmc_receive(const struct rdmc_group *group,
@@ -563,10 +582,11 @@ int32_t rdmc_group_close(const struct rdmc_group *group,
                          uint64_t timeout_ms,
                          struct rdmc_error *error);
 
-// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome.
+// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome, also at the root.
 //
 // Arguments: `group` is valid; `error` may be null.
-int32_t rdmc_group_start_close(const struct rdmc_group *group, struct rdmc_error *error);
+int32_t rdmc_group_start_close(const struct rdmc_group *group,
+                               struct rdmc_error *error);
 
 // Makes the group fail at all members, for this reason (`NULL`: none in words).
 //

@@ -8,7 +8,7 @@ use crate::{
     buffer::Buffer,
     callbacks::{CallbackFunctions, Callbacks},
     context::Context,
-    error::{Error, Outcome},
+    error::{Code, Error, Outcome, Problem},
     guard::{Handle, Process, free, guarded, object, put, silent, take},
     message::Message,
     settings::{GroupOptions, read},
@@ -178,7 +178,8 @@ pub unsafe extern "C" fn rdmc_delivered(group: *const Group) -> u64 {
 
 /// Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
 /// when the group is closed and all messages were received. Messages that were whole before the group has
-/// failed are returned before the failure.
+/// failed are returned before the failure. The root receives nothing: there it is `RDMC_STATE` at once, and only reports the end of a group
+/// that was closed, or has failed.
 ///
 /// # Safety
 /// `group` is valid; `message` may be written; `error` may be null.
@@ -192,6 +193,7 @@ pub unsafe extern "C" fn rdmc_receive(
     let receive = || {
         // SAFETY: `group` is null or a handle that is not freed during this call.
         let group = unsafe { object(group, "group") }?.inner()?;
+        check_receives(group)?;
         let received = group.receive(milliseconds(timeout_ms))?;
         let received = received.map_or(std::ptr::null_mut(), Message::boxed);
         // SAFETY: `message` is null or may be written; what was received is freed if it cannot be returned.
@@ -199,6 +201,19 @@ pub unsafe extern "C" fn rdmc_receive(
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, receive) }
+}
+
+/// Errors: it is the root, and the group is neither closed nor has failed, so that the wait would be in vain.
+fn check_receives(group: &rdmc::Group) -> Outcome<()> {
+    let settings = group.settings();
+    if settings.rank != settings.root || group.is_closing() {
+        return Ok(());
+    }
+    let (rank, number) = (settings.rank, settings.number);
+    let text = format!(
+        "member {rank} is the root of group {number} and receives nothing; send, and close the group"
+    );
+    Err(Problem::new(Code::State, text))
 }
 
 /// Gives memory before a message arrives (`post_receive_buffer` in the paper's figure 1). Messages that have no memory take
@@ -265,7 +280,7 @@ pub unsafe extern "C" fn rdmc_group_close(
     unsafe { guarded(error, close) }
 }
 
-/// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome.
+/// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome, also at the root.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.

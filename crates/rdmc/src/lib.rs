@@ -100,6 +100,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod asking;
 pub mod bootstrap;
 mod caller;
 mod commands;
@@ -108,6 +109,7 @@ mod context;
 mod context_settings;
 #[cfg(not(feature = "simulation"))]
 mod creation;
+mod descriptor;
 #[cfg(feature = "simulation")]
 pub mod creation;
 pub mod discovery;
