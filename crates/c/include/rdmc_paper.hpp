@@ -138,12 +138,11 @@ inline bool create_group(int group_number, std::vector<int> members, int root, i
   if (members.empty()) return node.refuse(what + "it has no members; the root and this process have to be among them");
   std::vector<std::string> addresses;
   for (int member : members) {
+    const std::string name = "member " + std::to_string(member);
     auto found = node.addresses.find(member);
-    if (found != node.addresses.end()) {
-      addresses.push_back(found->second);
-    } else {
-      return node.refuse(what + "member " + std::to_string(member) + " has no address; give one to initialize()");
-    }
+    if (found == node.addresses.end()) return node.refuse(what + name + " has no address; give one to initialize()");
+    if (detail::place_of(member, members) != addresses.size()) return node.refuse(what + name + " is listed twice");
+    addresses.push_back(found->second);
   }
   const std::size_t root_rank = detail::place_of(root, members), rank = detail::place_of(node.self, members);
   if (root_rank == members.size()) {

@@ -96,8 +96,9 @@ impl Caller {
         if let Some(made) = self.descriptor.get() {
             return Ok(made.as_fd());
         }
-        let made = Descriptor::new(network()?).map_err(|error| {
-            Error::System { what: "making a descriptor to wait for".into(), error }
+        let made = Descriptor::new(network()?).map_err(|error| Error::System {
+            what: "making a descriptor to wait for".into(),
+            error,
         })?;
         // Of two that threads make at the same time one is kept.
         let kept = self.descriptor.get_or_init(|| made);

@@ -423,7 +423,9 @@ impl Context {
         let deadline = Deadline::after(left.saturating_add(CREATION_GRACE));
         let begin = Step::Begin { joining, offers, left, reply: reply(sender) };
         self.commands.give(Command::Create(Box::new(begin)))?;
-        let Some(caller) = &self.caller else { return self.asking().await_answer(&answer, deadline)? };
+        let Some(caller) = &self.caller else {
+            return self.asking().await_answer(&answer, deadline)?;
+        };
         loop {
             match answer.try_recv() {
                 Ok(made) => return made,
@@ -435,7 +437,9 @@ impl Context {
                 // Another thread has the worker. It may stop making progress unnoticed.
                 match answer.recv_timeout(left.min(WORKER_PAUSE)) {
                     Ok(made) => return made,
-                    Err(_) if left.is_zero() => return self.asking().await_answer(&answer, deadline)?,
+                    Err(_) if left.is_zero() => {
+                        return self.asking().await_answer(&answer, deadline)?;
+                    }
                     Err(_) => {}
                 }
             }

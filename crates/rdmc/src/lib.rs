@@ -109,9 +109,9 @@ mod context;
 mod context_settings;
 #[cfg(not(feature = "simulation"))]
 mod creation;
-mod descriptor;
 #[cfg(feature = "simulation")]
 pub mod creation;
+mod descriptor;
 pub mod discovery;
 mod disks;
 mod dispatcher;
