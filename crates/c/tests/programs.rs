@@ -95,7 +95,7 @@ fn a_program_in_c_waits_for_descriptors() {
     let program = installed.compile("polled.c", &[SANITIZE, STRICT]);
     let output = run(&mut installed.command(program));
     let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(said, "ok replicate\nok receive\nok notice\nok suspect\nok refuse\n");
+    assert_eq!(said, "ok replicate\nok receive\nok notice\nok share\nok suspect\nok refuse\n");
 }
 
 /// By CMake as it is, and by pkg-config under sanitizers.

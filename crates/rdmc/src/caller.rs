@@ -47,6 +47,8 @@ struct State {
     due: VecDeque<Job>,
     /// A group's status has changed since [`Caller::progress`] returned the last time, after which the application looks.
     has_news: bool,
+    /// The descriptor is readable by a signal only, until the turn ends.
+    is_paused: bool,
 }
 
 enum Place {
@@ -63,6 +65,11 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.driver = None;
+        if std::mem::take(&mut state.is_paused)
+            && let Some(descriptor) = self.0.descriptor.get()
+        {
+            descriptor.set_paused(false);
+        }
         // Another thread's turn may have left some meanwhile.
         let is_due = !state.due.is_empty();
         drop(state);
@@ -81,6 +88,7 @@ impl Caller {
             driver: None,
             due: VecDeque::new(),
             has_news: false,
+            is_paused: false,
         };
         let descriptor = OnceLock::new();
         Self { state: Mutex::new(state), changed: Condvar::new(), commands, descriptor }
@@ -127,6 +135,10 @@ impl Caller {
             self.check_outside(&state, "progress", "return from it instead")?;
             let left = deadline.left();
             if left.is_zero() {
+                if let Some(descriptor) = self.descriptor.get() {
+                    descriptor.set_paused(true);
+                    state.is_paused = true;
+                }
                 return Ok(false);
             }
             state = self.wait_for_change(state, left);

@@ -18,12 +18,15 @@ use rustix::{
 /// Setting a timer to zero would stop it.
 const SOONEST: Duration = Duration::from_nanos(1);
 
+/// Nobody reads the events: the descriptor is only waited for.
+const NOBODY: epoll::EventData = epoll::EventData::new_u64(0);
+
 /// A descriptor that is readable while one of three others is: the network's, a timer, and an event that threads signal to each other.
 #[derive(Debug)]
 pub(crate) struct Descriptor {
     epoll: OwnedFd,
     /// Which stays valid when the network is dropped.
-    _network: OwnedFd,
+    network: OwnedFd,
     timer: OwnedFd,
     /// When the timer expires, or has.
     expires: Mutex<Option<Instant>>,
@@ -37,11 +40,20 @@ impl Descriptor {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (number, fd) in [&network, &timer, &signal].into_iter().enumerate() {
-            let data = epoll::EventData::new_u64(number as u64);
-            epoll::add(&epoll, fd, data, epoll::EventFlags::IN)?;
+        for fd in [&network, &timer, &signal] {
+            epoll::add(&epoll, fd, NOBODY, epoll::EventFlags::IN)?;
         }
-        Ok(Self { epoll, _network: network, timer, expires: Mutex::default(), signal })
+        Ok(Self { epoll, network, timer, expires: Mutex::default(), signal })
+    }
+
+    /// Sets whether it is readable by a signal only, or also by network and timer: while another thread takes care of these,
+    /// who waits would be woken for nothing.
+    pub(crate) fn set_paused(&self, is_paused: bool) {
+        let events = if is_paused { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
+        for fd in [&self.network, &self.timer] {
+            // It was added, so this cannot fail.
+            let _ = epoll::modify(&self.epoll, fd, NOBODY, events);
+        }
     }
 
     /// Makes it readable at this time, at once if that has passed, instead of at the time that was set before. `None`: by the others only.
@@ -120,6 +132,10 @@ mod tests {
             descriptor.set_timer(Some(past));
             assert!(is_readable(&descriptor, patience));
         }
+        descriptor.set_paused(true);
+        assert!(!is_readable(&descriptor, now));
+        descriptor.set_paused(false);
+        assert!(is_readable(&descriptor, now));
         descriptor.set_timer(Some(past + patience));
         assert!(!is_readable(&descriptor, now));
         descriptor.set_timer(Some(Instant::now() + Duration::from_millis(1)));

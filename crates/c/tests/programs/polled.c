@@ -246,6 +246,28 @@ static void notice(void) {
   puts("ok notice");
 }
 
+static void *receive_nothing(void *member) {
+  rdmc_message *message;
+  EXPECT(rdmc_receive(((struct member *)member)->group, 3000, &message, NULL) == RDMC_TIMEOUT);
+  __atomic_store_n(&((struct member *)member)->closed, 1, __ATOMIC_SEQ_CST);
+  return NULL;
+}
+
+// While another thread makes progress by a call that waits, the descriptor is readable now and then, not all the time.
+static void share(void) {
+  start(1000);
+  create_all(create_plain, 1);
+  settle();
+  pthread_t receiver;
+  int turns = 0;
+  EXPECT(pthread_create(&receiver, NULL, receive_nothing, &all[1]) == 0);
+  for (; !__atomic_load_n(&all[1].closed, __ATOMIC_SEQ_CST); turns++) turn(MEMBERS, 100);
+  EXPECT(pthread_join(receiver, NULL) == 0);
+  if (turns >= 10000) die("descriptors were readable %d times", turns);
+  stop();
+  puts("ok share");
+}
+
 // A neighbour that makes no progress any more is found by time alone.
 static void suspect(void) {
   start(1000);
@@ -293,6 +315,7 @@ int main(void) {
   replicate();
   receive();
   notice();
+  share();
   suspect();
   refuse();
   return 0;
