@@ -56,7 +56,10 @@ impl Context {
     }
 }
 
-/// Starts a context.
+/// Starts a context: it listens on its address, and starts its threads. Does not wait for other members.
+///
+/// Errors: `RDMC_INVALID` names the setting; `RDMC_UNSUPPORTED`: this host or this library does not have the fabric; `RDMC_SYSTEM`: the address
+/// cannot be listened on, or the process has no descriptors or threads left.
 ///
 /// # Safety
 /// `settings` is as documented; `context` may be written; `error` may be null.
@@ -123,7 +126,9 @@ pub unsafe extern "C" fn rdmc_secret_random(
 }
 
 /// Makes progress and runs callbacks, in a context with `caller_makes_progress` only. Waits for at most `wait_ms` if there is
-/// nothing to do. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+/// nothing to do, or while another thread makes progress. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+///
+/// Errors: `RDMC_STATE` if the context has a thread that makes progress, and in a callback; `RDMC_CLOSED`, and `RDMC_PANICKED` after a bug.
 ///
 /// # Safety
 /// `context` is valid; `ran` may be null or written; `error` may be null.

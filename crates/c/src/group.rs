@@ -42,6 +42,9 @@ impl Group {
 /// Joins a group, together with all its other members, which must do the same with equal settings; messages are received by
 /// `rdmc_receive`. Blocks for `connect_timeout_ms` at most.
 ///
+/// Errors: `RDMC_INVALID` names the setting, also a number that is in use; `RDMC_UNREACHABLE` names the member that was not reached, has
+/// refused, or has other settings, and which; `RDMC_TIMEOUT` names those that did not appear in time.
+///
 /// # Safety
 /// `context` is valid, `settings` as documented; `group` may be written; `error` may be null.
 #[unsafe(no_mangle)]
@@ -92,6 +95,8 @@ pub unsafe extern "C" fn rdmc_group_create_with_callbacks(
 /// Queues a message for all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
 /// queued; with 0 it does not wait. The buffer is taken, and released when this member is done with the message, or at
 /// once if the call fails. `*message`, if not null, is the message's number: how many were sent before.
+///
+/// Errors: `RDMC_QUEUE_FULL` in the end; `RDMC_STATE`: this member is not the root; `RDMC_CLOSED`, or why the group has failed.
 ///
 /// # Safety
 /// `group` is valid; the buffer is as documented; `message` may be null or written; `error` may be null.
@@ -181,6 +186,9 @@ pub unsafe extern "C" fn rdmc_delivered(group: *const Group) -> u64 {
 /// failed are returned before the failure. The root receives nothing: there it is `RDMC_STATE` at once, and only reports the end of a group
 /// that was closed, or has failed.
 ///
+/// Errors: `RDMC_TIMEOUT`; why the group has failed; `RDMC_NO_MEMORY`: the posted buffer is too small, or memory cannot be allocated, and the
+/// message remains the next one; `RDMC_STATE` also in a group with callbacks.
+///
 /// # Safety
 /// `group` is valid; `message` may be written; `error` may be null.
 #[unsafe(no_mangle)]
@@ -264,6 +272,8 @@ pub unsafe extern "C" fn rdmc_accept(
 /// Closes the group and waits until it has ended: success means that every message has reached every member. At members other
 /// than the root it waits until the root closes; receive all messages first. The group is not freed. If the time runs out, the group
 /// fails at all members. Not allowed in callbacks: `rdmc_group_start_close`.
+///
+/// Errors: why the group has failed; `RDMC_TIMEOUT`; `RDMC_CLOSED` if it was closed before; `RDMC_STATE` in a callback.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.
