@@ -134,7 +134,7 @@ rdmc_buffer buffer_of(Memory memory) {
     fill(**kept);
   }
   buffer.private_data = kept.release();
-  buffer.release = [](void *kept) { delete static_cast<Memory *>(kept); };
+  buffer.release = [](void *owner) { delete static_cast<Memory *>(owner); };
   return buffer;
 }
 

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 // A wait that ends by PATIENCE_MS has failed. It is far shorter than the intervals of heartbeats and of checks for stalls, which would hide that.
-enum { MEMBERS = 3, PATIENCE_MS = 60000, SILENCE_MS = 3600000, MESSAGES = 20 };
+enum { MEMBERS = 3, PATIENCE_MS = 60000, SILENCE_MS = 3600000, SHORT_MS = 5000, MESSAGES = 20 };
 static const uint64_t LONG = 3 * 1048576 + 17;
 
 static void die(const char *format, ...) {
@@ -255,7 +255,7 @@ static void *receive_nothing(void *member) {
 
 // While another thread makes progress by a call that waits, the descriptor is readable now and then, not all the time.
 static void share(void) {
-  start(1000);
+  start(SHORT_MS);
   create_all(create_plain, 1);
   settle();
   pthread_t receiver;
@@ -270,7 +270,7 @@ static void share(void) {
 
 // A neighbour that makes no progress any more is found by time alone.
 static void suspect(void) {
-  start(1000);
+  start(SHORT_MS);
   create_all(create, 1);
   while (all[0].failure == 0 || all[1].failure == 0) turn_or_die(__LINE__, 2);
   for (int rank = 0; rank < 2; rank++) EXPECT(all[rank].suspect == 2 && all[rank].failure == RDMC_SILENT);
