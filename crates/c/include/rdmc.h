@@ -370,7 +370,10 @@ int32_t rdmc_region_buffer(const struct rdmc_region *region,
 // Arguments: `region` is null, or valid and not used again.
 void rdmc_region_free(struct rdmc_region *region);
 
-// Starts a context.
+// Starts a context: it listens on its address, and starts its threads. Does not wait for other members.
+//
+// Errors: `RDMC_INVALID` names the setting; `RDMC_UNSUPPORTED`: this host or this library does not have the fabric; `RDMC_SYSTEM`: the address
+// cannot be listened on, or the process has no descriptors or threads left.
 //
 // Arguments: `settings` is as documented; `context` may be written; `error` may be null.
 int32_t rdmc_context_start(const struct rdmc_context_settings *settings,
@@ -395,13 +398,33 @@ int32_t rdmc_secret_random(char *text,
                            struct rdmc_error *error);
 
 // Makes progress and runs callbacks, in a context with `caller_makes_progress` only. Waits for at most `wait_ms` if there is
-// nothing to do. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+// nothing to do, or while another thread makes progress. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+//
+// Errors: `RDMC_STATE` if the context has a thread that makes progress, and in a callback; `RDMC_CLOSED`, and `RDMC_PANICKED` after a bug.
 //
 // Arguments: `context` is valid; `ran` may be null or written; `error` may be null.
 int32_t rdmc_progress(const struct rdmc_context *context,
                       uint64_t wait_ms,
                       int32_t *ran,
                       struct rdmc_error *error);
+
+// Writes a descriptor that is readable when `rdmc_progress` has something to do, also when time has passed: for a program that waits
+// for several things by poll(2), select(2) or epoll(7), in a context with `caller_makes_progress` and the fabric tcp.
+//
+// Call `rdmc_progress` with `wait_ms` 0 each time it is readable, and then `rdmc_receive` with `timeout_ms` 0 for each group
+// without callbacks, until it returns `RDMC_TIMEOUT`. Other calls, on any thread, make it readable if there is something to do after
+// them. It reports nothing of teams, whose operations block.
+//
+// The descriptor is the context's, the same for each call: it is only waited for, neither read nor closed, and not used once the
+// context is closed or freed: remove it from an epoll descriptor before. Wait for it level-triggered. Blocks while the context is busy, for 10
+// seconds at most, in the first call; others do not block. Errors: `RDMC_STATE` if the context has a thread that makes
+// progress; `RDMC_UNSUPPORTED` over other fabrics, where a thread that calls `rdmc_progress` waits instead; `RDMC_SYSTEM` if the
+// process has no descriptors left.
+//
+// Arguments: `context` is valid; `fd` may be written; `error` may be null.
+int32_t rdmc_context_fd(const struct rdmc_context *context,
+                        int *fd,
+                        struct rdmc_error *error);
 
 // What the context has done so far. Blocks while it is busy, for 10 seconds at most.
 //
@@ -475,6 +498,9 @@ void rdmc_device_free(struct rdmc_device *device);
 // Joins a group, together with all its other members, which must do the same with equal settings; messages are received by
 // `rdmc_receive`. Blocks for `connect_timeout_ms` at most.
 //
+// Errors: `RDMC_INVALID` names the setting, also a number that is in use; `RDMC_UNREACHABLE` names the member that was not reached, has
+// refused, or has other settings, and which; `RDMC_TIMEOUT` names those that did not appear in time.
+//
 // Arguments: `context` is valid, `settings` as documented; `group` may be written; `error` may be null.
 int32_t rdmc_group_create(const struct rdmc_context *context,
                           const struct rdmc_group_settings *settings,
@@ -493,6 +519,8 @@ int32_t rdmc_group_create_with_callbacks(const struct rdmc_context *context,
 // Queues a message for all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
 // queued; with 0 it does not wait. The buffer is taken, and released when this member is done with the message, or at
 // once if the call fails. `*message`, if not null, is the message's number: how many were sent before.
+//
+// Errors: `RDMC_QUEUE_FULL` in the end; `RDMC_STATE`: this member is not the root; `RDMC_CLOSED`, or why the group has failed.
 //
 // Arguments: `group` is valid; the buffer is as documented; `message` may be null or written; `error` may be null.
 int32_t rdmc_send(const struct rdmc_group *group,
@@ -527,7 +555,11 @@ uint64_t rdmc_delivered(const struct rdmc_group *group);
 
 // Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
 // when the group is closed and all messages were received. Messages that were whole before the group has
-// failed are returned before the failure.
+// failed are returned before the failure. The root receives nothing: there it is `RDMC_STATE` at once, and only reports the end of a group
+// that was closed, or has failed.
+//
+// Errors: `RDMC_TIMEOUT`; why the group has failed; `RDMC_NO_MEMORY`: the posted buffer is too small, or memory cannot be allocated, and the
+// message remains the next one; `RDMC_STATE` also in a group with callbacks.
 //
 // Arguments: `group` is valid; `message` may be written; `error` may be null.
 int32_t rdmc_receive(const struct rdmc_group *group,
@@ -558,15 +590,18 @@ int32_t rdmc_accept(const struct rdmc_group *group,
 // than the root it waits until the root closes; receive all messages first. The group is not freed. If the time runs out, the group
 // fails at all members. Not allowed in callbacks: `rdmc_group_start_close`.
 //
+// Errors: why the group has failed; `RDMC_TIMEOUT`; `RDMC_CLOSED` if it was closed before; `RDMC_STATE` in a callback.
+//
 // Arguments: `group` is valid; `error` may be null.
 int32_t rdmc_group_close(const struct rdmc_group *group,
                          uint64_t timeout_ms,
                          struct rdmc_error *error);
 
-// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome.
+// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome, also at the root.
 //
 // Arguments: `group` is valid; `error` may be null.
-int32_t rdmc_group_start_close(const struct rdmc_group *group, struct rdmc_error *error);
+int32_t rdmc_group_start_close(const struct rdmc_group *group,
+                               struct rdmc_error *error);
 
 // Makes the group fail at all members, for this reason (`NULL`: none in words).
 //

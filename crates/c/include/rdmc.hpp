@@ -1,9 +1,14 @@
 // rdmc for C++17: the functions of rdmc.h with owners, exceptions and spans. License: Apache-2.0.
 //
-// What blocks, who owns what and which thread calls what is said in rdmc.h. Owners move and do not copy; errors are thrown
-// as rdmc::error, which names the member. Times are std::chrono::milliseconds; rdmc::forever means no limit.
+// What blocks, who owns what and which thread calls what is said in rdmc.h, for the function of the same name. Owners move and do not
+// copy; one that was moved from or closed may only be assigned to or destroyed. Times are std::chrono::milliseconds; rdmc::forever means
+// no limit.
 //
-// rdmc::paper is the interface of figure 1 of the paper (Behrens, Jha, Birman, Tremel: RDMC, DSN 2018).
+// Errors are thrown as rdmc::error, which names the member. Besides it only std::bad_alloc is thrown, where there is no memory for
+// an object of this header. Functions that are noexcept, and destructors, throw nothing. Functions of the application that this
+// library calls (rdmc::application, and what releases a buffer) may not throw: if one does, the process is terminated.
+//
+// rdmc::paper is the interface of figure 1 of the paper (Behrens, Jha, Birman, Tremel: RDMC, DSN 2018), in rdmc_paper.hpp.
 #ifndef RDMC_HPP
 #define RDMC_HPP
 
@@ -12,9 +17,8 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -59,6 +63,15 @@ void call(Function function, Arguments... arguments) {
   if (function(arguments..., &failure) != RDMC_OK) throw error(failure);
 }
 
+// Throws an error of this header.
+[[noreturn]] inline void fail(rdmc_code code, const std::string &text) {
+  rdmc_error failure{};
+  failure.code = code;
+  failure.member = -1;
+  std::strncpy(failure.text, text.c_str(), sizeof failure.text - 1);
+  throw error(failure);
+}
+
 template <typename Handle, void (*release)(Handle *)>
 struct deleter {
   void operator()(Handle *handle) const noexcept { release(handle); }
@@ -73,7 +86,27 @@ inline std::vector<const char *> pointers(const std::vector<std::string> &texts)
   return all;
 }
 
+// Whether elements lie one behind another: std::vector, std::string, std::array, std::span and their like.
+template <typename Type, typename = void>
+struct is_contiguous : std::false_type {};
+template <typename Type>
+struct is_contiguous<Type, std::void_t<decltype(*std::declval<Type &>().data()), decltype(std::declval<Type &>().size())>>
+    : std::true_type {};
+
 }  // namespace detail
+
+// The version of the library, as in 0.1.0.
+inline const char *version() noexcept { return rdmc_version(); }
+
+// Whether the library was built with a feature: "fabric".
+inline bool has(const char *feature) noexcept { return rdmc_has(feature) != 0; }
+
+// A new secret: 64 hexadecimal digits.
+inline std::string random_secret() {
+  char text[65];
+  detail::call(rdmc_secret_random, text, sizeof text);
+  return text;
+}
 
 // Bytes that somebody else owns.
 struct bytes {
@@ -83,15 +116,25 @@ struct bytes {
   const std::uint8_t *end() const noexcept { return data + size; }
 };
 
-// Memory for the library, which keeps `memory` until it no longer uses it: a container of bytes, or a shared pointer to one.
-template <typename Container>
-rdmc_buffer buffer_of(Container memory) {
-  auto kept = std::make_unique<Container>(std::move(memory));
+// Memory for the library, which keeps `memory` until it no longer uses it: a container of elements that lie one behind another, or a
+// pointer that owns one (std::shared_ptr, std::unique_ptr), of which an empty one is no bytes. A std::span and the like own
+// nothing: what they point to has to exist until then. Memory to receive into is written also if the elements are const.
+template <typename Memory>
+rdmc_buffer buffer_of(Memory memory) {
   rdmc_buffer buffer{};
-  buffer.data = const_cast<void *>(static_cast<const void *>(kept->data()));
-  buffer.length = kept->size() * sizeof(*kept->data());
+  const auto fill = [&buffer](auto &elements) {
+    static_assert(std::is_trivially_copyable_v<std::remove_reference_t<decltype(*elements.data())>>, "bytes are copied");
+    buffer.data = const_cast<void *>(static_cast<const void *>(elements.data()));
+    buffer.length = elements.size() * sizeof(*elements.data());
+  };
+  auto kept = std::make_unique<Memory>(std::move(memory));
+  if constexpr (detail::is_contiguous<Memory>::value) {
+    fill(*kept);
+  } else if (*kept) {
+    fill(**kept);
+  }
   buffer.private_data = kept.release();
-  buffer.release = [](void *kept) { delete static_cast<Container *>(kept); };
+  buffer.release = [](void *owner) { delete static_cast<Memory *>(owner); };
   return buffer;
 }
 
@@ -109,6 +152,29 @@ inline rdmc_buffer buffer_of(void *data, std::size_t length, std::function<void(
   }
   return buffer;
 }
+
+// Memory of the library, all zeros, in huge pages where the system has them. Whoever does not hand it on calls `release` of it.
+inline rdmc_buffer allocate(std::uint64_t length) {
+  rdmc_buffer buffer{};
+  detail::call(rdmc_allocate, length, &buffer);
+  return buffer;
+}
+
+// Memory that stays registered with the network of a context; buffers of it outlive it.
+class region {
+ public:
+  explicit region(rdmc_region *handle) : handle_(handle) {}
+  rdmc_region *get() const noexcept { return handle_.get(); }
+  // A part of it, to be sent or received into.
+  rdmc_buffer buffer(std::uint64_t offset, std::uint64_t length) const {
+    rdmc_buffer part{};
+    detail::call(rdmc_region_buffer, get(), offset, length, &part);
+    return part;
+  }
+
+ private:
+  detail::owner<rdmc_region, rdmc_region_free> handle_;
+};
 
 // A message that is received; its bytes may still be arriving.
 class message {
@@ -153,6 +219,10 @@ class application {
   // This member is done with a message, which is at `data` until this returns.
   virtual void complete(std::uint64_t message, void *data, std::uint64_t length) noexcept = 0;
   virtual void received(std::uint64_t) noexcept {}
+  // These bytes of a message are in place, `length` from `offset` on; with `report_blocks`.
+  virtual void block(std::uint64_t message, std::uint64_t offset, std::uint64_t length) noexcept {
+    static_cast<void>(message), static_cast<void>(offset), static_cast<void>(length);
+  }
   // Every member has so many messages; at the root, with `report_delivered` or while wait_delivered waits.
   virtual void delivered(std::uint64_t) noexcept {}
   virtual void failed(const error &) noexcept {}
@@ -179,7 +249,7 @@ class group {
   }
   // How many messages every member has, as far as the root knows.
   std::uint64_t delivered() const noexcept { return rdmc_delivered(get()); }
-  // The next message; false when the group is closed.
+  // The next message; false when the group is closed. At the root an error, until the group is closed.
   message receive(milliseconds timeout) {
     rdmc_message *next = nullptr;
     detail::call(rdmc_receive, get(), detail::count(timeout), &next);
@@ -190,11 +260,17 @@ class group {
   // Success: every message has reached every member.
   void close(milliseconds timeout) { detail::call(rdmc_group_close, get(), detail::count(timeout)); }
   void start_close() { detail::call(rdmc_group_start_close, get()); }
+  // Makes the group fail at all members, for this reason.
   void abort(const char *reason) { detail::call(rdmc_group_abort, get(), reason); }
+  // Why the group has failed, if it has.
+  std::optional<error> failure() const noexcept {
+    rdmc_error found;
+    return rdmc_group_failure(get(), &found) == RDMC_OK ? std::nullopt : std::optional<error>(found);
+  }
   // What the group took, the same at all members: the name of its algorithm, and the length of a block.
   std::string algorithm() const {
     char text[64];
-    detail::call(rdmc_group_algorithm, static_cast<const rdmc_group *>(get()), text, sizeof text);
+    detail::call(rdmc_group_algorithm, get(), text, sizeof text);
     return text;
   }
   std::uint64_t block_bytes() const noexcept { return rdmc_group_block_bytes(get()); }
@@ -203,63 +279,112 @@ class group {
   detail::owner<rdmc_group, rdmc_group_free> handle_;
 };
 
+// Numbers of 16 bits, for which C++17 has no type: the bits of IEEE 754 binary16, and the upper half of a float.
+struct f16 {
+  std::uint16_t bits;
+};
+struct bf16 {
+  std::uint16_t bits;
+};
+
 namespace detail {
 
+// The rdmc_type of integers by their size, so that long and long long both have one; not of char, whose sign depends on the processor.
 template <typename Element>
-struct type_of;
-#define RDMC_TYPE_OF(element, code) \
-  template <>                       \
-  struct type_of<element> {         \
-    static constexpr int32_t value = code; \
-  };
-RDMC_TYPE_OF(std::uint8_t, RDMC_TYPE_U8)
-RDMC_TYPE_OF(std::uint16_t, RDMC_TYPE_U16)
-RDMC_TYPE_OF(std::uint32_t, RDMC_TYPE_U32)
-RDMC_TYPE_OF(std::uint64_t, RDMC_TYPE_U64)
-RDMC_TYPE_OF(std::int8_t, RDMC_TYPE_I8)
-RDMC_TYPE_OF(std::int16_t, RDMC_TYPE_I16)
-RDMC_TYPE_OF(std::int32_t, RDMC_TYPE_I32)
-RDMC_TYPE_OF(std::int64_t, RDMC_TYPE_I64)
-RDMC_TYPE_OF(float, RDMC_TYPE_F32)
-RDMC_TYPE_OF(double, RDMC_TYPE_F64)
-#undef RDMC_TYPE_OF
+constexpr rdmc_type type_of() {
+  constexpr bool is_integer = std::is_integral_v<Element> && !std::is_same_v<Element, bool> && !std::is_same_v<Element, char>;
+  constexpr bool is_signed = std::is_signed_v<Element>;
+  if constexpr (std::is_same_v<Element, f16>) {
+    return RDMC_TYPE_F16;
+  } else if constexpr (std::is_same_v<Element, bf16>) {
+    return RDMC_TYPE_BF16;
+  } else if constexpr (std::is_same_v<Element, float>) {
+    return RDMC_TYPE_F32;
+  } else if constexpr (std::is_same_v<Element, double>) {
+    return RDMC_TYPE_F64;
+  } else {
+    static_assert(is_integer, "elements of this type are not combined; give the rdmc_type if it is one of those");
+    if constexpr (sizeof(Element) == 1) return is_signed ? RDMC_TYPE_I8 : RDMC_TYPE_U8;
+    if constexpr (sizeof(Element) == 2) return is_signed ? RDMC_TYPE_I16 : RDMC_TYPE_U16;
+    if constexpr (sizeof(Element) == 4) return is_signed ? RDMC_TYPE_I32 : RDMC_TYPE_U32;
+    return is_signed ? RDMC_TYPE_I64 : RDMC_TYPE_U64;
+  }
+}
 
 }  // namespace detail
+
+// A GPU, for operations of teams on its memory. Addresses and streams of CUDA are numbers.
+class device {
+ public:
+  // `library`: the path of CUDA's driver; NULL for libcuda.so.1. `chunk_bytes`: 0 for the default.
+  explicit device(std::uint32_t ordinal, const char *library = nullptr, std::uint64_t chunk_bytes = 0) {
+    rdmc_device *made = nullptr;
+    detail::call(rdmc_device_open, library, ordinal, chunk_bytes, &made);
+    handle_.reset(made);
+  }
+  rdmc_device *get() const noexcept { return handle_.get(); }
+  // Waits until the copies of all operations have ended.
+  void settle(milliseconds timeout) { detail::call(rdmc_device_settle, get(), detail::count(timeout)); }
+
+ private:
+  detail::owner<rdmc_device, rdmc_device_free> handle_;
+};
 
 // Members that call operations together. Gone without close(): the team fails at all other members.
 class team {
  public:
   explicit team(rdmc_team *handle) : handle_(handle) {}
-  void barrier(milliseconds timeout) { detail::call(rdmc_team_barrier, handle_.get(), detail::count(timeout)); }
+  rdmc_team *get() const noexcept { return handle_.get(); }
+  void barrier(milliseconds timeout) { detail::call(rdmc_team_barrier, get(), detail::count(timeout)); }
   template <typename Element>
   void broadcast(std::uint32_t root, Element *values, std::size_t count, milliseconds timeout) {
     static_assert(std::is_trivially_copyable_v<Element>, "bytes are copied");
-    void *data = values;
-    std::uint64_t length = count * sizeof(Element);
-    detail::call(rdmc_team_broadcast, handle_.get(), root, data, length, detail::count(timeout));
+    detail::call(rdmc_team_broadcast, get(), root, values, bytes_of(values, count), detail::count(timeout));
   }
   template <typename Element>
   void all_reduce(Element *values, std::size_t count, rdmc_op op, milliseconds timeout) {
-    void *data = values;
-    detail::call(rdmc_team_all_reduce, handle_.get(), data, static_cast<std::uint64_t>(count),
-                 detail::type_of<Element>::value, static_cast<std::int32_t>(op), detail::count(timeout));
+    all_reduce(values, count, detail::type_of<Element>(), op, timeout);
+  }
+  // For types of 16 bits that this header does not know, as _Float16, and for types known at run time.
+  void all_reduce(void *values, std::size_t count, rdmc_type type, rdmc_op op, milliseconds timeout) {
+    detail::call(rdmc_team_all_reduce, get(), values, std::uint64_t{count}, static_cast<std::int32_t>(type),
+                 static_cast<std::int32_t>(op), detail::count(timeout));
   }
   template <typename Element>
   void reduce(std::uint32_t root, Element *values, std::size_t count, rdmc_op op, milliseconds timeout) {
-    void *data = values;
-    detail::call(rdmc_team_reduce, handle_.get(), root, data, static_cast<std::uint64_t>(count),
-                 detail::type_of<Element>::value, static_cast<std::int32_t>(op), detail::count(timeout));
+    reduce(root, values, count, detail::type_of<Element>(), op, timeout);
   }
+  void reduce(std::uint32_t root, void *values, std::size_t count, rdmc_type type, rdmc_op op, milliseconds timeout) {
+    detail::call(rdmc_team_reduce, get(), root, values, std::uint64_t{count}, static_cast<std::int32_t>(type),
+                 static_cast<std::int32_t>(op), detail::count(timeout));
+  }
+  // `count` elements in all, of which this member's are at their place.
   template <typename Element>
   void all_gather(Element *values, std::size_t count, milliseconds timeout) {
     static_assert(std::is_trivially_copyable_v<Element>, "bytes are copied");
-    void *data = values;
-    std::uint64_t length = count * sizeof(Element);
-    detail::call(rdmc_team_all_gather, handle_.get(), data, length, detail::count(timeout));
+    detail::call(rdmc_team_all_gather, get(), values, bytes_of(values, count), detail::count(timeout));
   }
+  // `length` bytes at `address` of a device.
+  void broadcast_device(std::uint32_t root, const device &device, std::uint64_t address, std::uint64_t length,
+                        std::size_t stream, milliseconds timeout) {
+    detail::call(rdmc_team_broadcast_device, get(), root, device.get(), address, length, stream, detail::count(timeout));
+  }
+  // `count` elements at `address` of a device.
+  void all_reduce_device(const device &device, std::uint64_t address, std::uint64_t count, rdmc_type type, rdmc_op op,
+                         std::size_t stream, milliseconds timeout) {
+    detail::call(rdmc_team_all_reduce_device, get(), device.get(), address, count, static_cast<std::int32_t>(type),
+                 static_cast<std::int32_t>(op), stream, detail::count(timeout));
+  }
+  // Makes the team fail at all members, for this reason; on any thread, also while another one waits in an operation.
+  void abort(const char *reason) { detail::call(rdmc_team_abort, get(), reason); }
   void close(milliseconds timeout) { detail::call(rdmc_team_close, handle_.release(), detail::count(timeout)); }
 
  private:
+  template <typename Element>
+  static std::uint64_t bytes_of(Element *, std::size_t count) {
+    return std::uint64_t{count} * sizeof(Element);
+  }
+
   detail::owner<rdmc_team, rdmc_team_free> handle_;
 };
 
@@ -278,7 +403,7 @@ class context {
   // On which others connect to it, with the port that was selected.
   std::string address() const {
     char text[64];
-    detail::call(rdmc_context_address, static_cast<const rdmc_context *>(get()), text, sizeof text);
+    detail::call(rdmc_context_address, get(), text, sizeof text);
     return text;
   }
   group create_group(std::uint64_t number, const std::vector<std::string> &members, std::uint32_t rank,
@@ -290,6 +415,7 @@ class context {
   }
   group create_group(std::uint64_t number, const std::vector<std::string> &members, std::uint32_t rank,
                      std::unique_ptr<application> callbacks, rdmc_group_settings settings = {}) {
+    if (!callbacks) detail::fail(RDMC_INVALID, "callbacks is empty; use create_group without them to receive by calls");
     auto texts = fill(settings, number, members, rank);
     rdmc_callbacks functions = functions_of(std::move(callbacks));
     rdmc_group *made = nullptr;
@@ -302,6 +428,24 @@ class context {
     rdmc_team *made = nullptr;
     detail::call(rdmc_team_create, get(), &settings, &made);
     return team(made);
+  }
+  // Registers memory with this context's network; `buffer` is taken.
+  region create_region(rdmc_buffer buffer) {
+    rdmc_region *made = nullptr;
+    detail::call(rdmc_region_create, get(), buffer, &made);
+    return region(made);
+  }
+  // What it has done so far.
+  rdmc_counters counters() const {
+    rdmc_counters counters{};
+    detail::call(rdmc_context_counters, get(), &counters);
+    return counters;
+  }
+  // A descriptor of the context's that is readable when progress() has something to do; see rdmc_context_fd.
+  int fd() const {
+    int descriptor = -1;
+    detail::call(rdmc_context_fd, get(), &descriptor);
+    return descriptor;
   }
   bool progress(milliseconds wait) {
     std::int32_t ran = 0;
@@ -341,6 +485,9 @@ class context {
       static_cast<self>(data)->complete(message, at, length);
     };
     functions.received = [](void *data, std::uint64_t message) { static_cast<self>(data)->received(message); };
+    functions.block = [](void *data, std::uint64_t message, std::uint64_t offset, std::uint64_t length) {
+      static_cast<self>(data)->block(message, offset, length);
+    };
     functions.delivered = [](void *data, std::uint64_t messages) { static_cast<self>(data)->delivered(messages); };
     functions.failed = [](void *data, const rdmc_error *failure) { static_cast<self>(data)->failed(error(*failure)); };
     functions.closed = [](void *data) { static_cast<self>(data)->closed(); };
@@ -351,176 +498,8 @@ class context {
   detail::owner<rdmc_context, rdmc_context_free> handle_;
 };
 
-// The interface of figure 1 of the paper, as it stands. What the figure leaves out: initialize() once in each process, before all
-// else, and shut_down() in the end. Members are numbers of the addresses that initialize() is given.
-namespace paper {
-
-// Where to receive a message. The application keeps the memory until the completion callback, or until the group has failed.
-struct memory_region {
-  char *data = nullptr;
-  std::size_t size = 0;
-};
-
-// Called at receivers when a transfer starts; called with the message's length.
-using incoming_message_callback = std::function<memory_region(std::size_t size)>;
-// A message is complete here, sent or received: its memory can be reused. Others may still be receiving it.
-using message_completion_callback = std::function<void(char *data, std::size_t size)>;
-// The group has failed; the number of the member that is suspected, or -1.
-using failure_callback = std::function<void(int suspect)>;
-
-namespace detail {
-
-struct node {
-  std::unique_ptr<context> endpoint;
-  std::map<int, std::string> addresses;
-  int self = -1;
-  milliseconds timeout{};
-  std::mutex lock;
-  // Shared: a call goes on with a group that another thread destroys.
-  std::map<int, std::shared_ptr<group>> groups;
-  static node &get() {
-    static node one;
-    return one;
-  }
-  // What last_error() returns on this thread.
-  static std::string &problem() {
-    static thread_local std::string text;
-    return text;
-  }
-  std::shared_ptr<group> find(int number) {
-    std::lock_guard<std::mutex> held(lock);
-    auto found = groups.find(number);
-    if (found != groups.end()) return found->second;
-    problem() = "there is no group " + std::to_string(number);
-    return nullptr;
-  }
-};
-
-class functions : public application {
- public:
-  functions(std::vector<int> members, incoming_message_callback incoming, message_completion_callback complete,
-            failure_callback failed)
-      : members_(std::move(members)), incoming_(std::move(incoming)), complete_(std::move(complete)),
-        failed_(std::move(failed)) {}
-  rdmc_answer incoming(std::uint64_t, std::uint64_t length, rdmc_buffer &buffer) noexcept override {
-    memory_region region = incoming_ ? incoming_(static_cast<std::size_t>(length)) : memory_region{};
-    if (region.size < length) return RDMC_REFUSE;
-    buffer.data = region.data;
-    buffer.length = region.size;
-    return RDMC_ACCEPT;
-  }
-  void complete(std::uint64_t, void *data, std::uint64_t length) noexcept override {
-    if (complete_) complete_(static_cast<char *>(data), static_cast<std::size_t>(length));
-  }
-  void failed(const error &failure) noexcept override {
-    std::int64_t rank = failure.member();
-    if (failed_) failed_(rank < 0 ? -1 : members_[static_cast<std::size_t>(rank)]);
-  }
-
- private:
-  std::vector<int> members_;
-  incoming_message_callback incoming_;
-  message_completion_callback complete_;
-  failure_callback failed_;
-};
-
-}  // namespace detail
-
-// Starts this process's endpoint. `addresses`: of all members, by their numbers; `self`: the number of this one; `secret`: 64
-// hexadecimal digits that all know; `timeout`: for destroy_group, and for sends while as many are queued as may be.
-inline void initialize(std::map<int, std::string> addresses, int self, const std::string &secret,
-                       milliseconds timeout = std::chrono::minutes(10)) {
-  detail::node &node = detail::node::get();
-  node.endpoint = std::make_unique<context>(addresses.at(self), secret);
-  node.addresses = std::move(addresses);
-  node.self = self;
-  node.timeout = timeout;
-}
-
-// Why the last of the functions below that has returned false on this thread did: what, which member, and the remedy.
-inline std::string last_error() { return detail::node::problem(); }
-
-// Creates a group with the designated members, of which `root` sends; called concurrently, with the same
-// members, by all of them. False: a member could not be reached, or has said other things.
-inline bool create_group(int group_number, std::vector<int> members, int root, incoming_message_callback incoming,
-                         message_completion_callback complete, failure_callback failed = {}) {
-  detail::node &node = detail::node::get();
-  std::vector<std::string> addresses;
-  rdmc_group_settings settings{};
-  std::uint32_t rank = UINT32_MAX;
-  settings.root = UINT32_MAX;
-  for (std::size_t at = 0; at < members.size(); at++) {
-    addresses.push_back(node.addresses.at(members[at]));
-    if (members[at] == root) settings.root = static_cast<std::uint32_t>(at);
-    if (members[at] == node.self) rank = static_cast<std::uint32_t>(at);
-  }
-  auto callbacks = std::make_unique<detail::functions>(std::move(members), std::move(incoming), std::move(complete),
-                                                       std::move(failed));
-  try {
-    auto number = static_cast<std::uint64_t>(group_number);
-    auto made = std::make_shared<group>(
-        node.endpoint->create_group(number, addresses, rank, std::move(callbacks), settings));
-    std::lock_guard<std::mutex> held(node.lock);
-    node.groups[group_number] = std::move(made);
-    return true;
-  } catch (const error &failure) {
-    detail::node::problem() = failure.what();
-    return false;
-  }
-}
-
-// As above; the first member is the root.
-inline bool create_group(int group_number, std::vector<int> members, incoming_message_callback incoming,
-                         message_completion_callback complete, failure_callback failed = {}) {
-  int root = members.at(0);
-  return create_group(group_number, std::move(members), root, std::move(incoming), std::move(complete),
-                      std::move(failed));
-}
-
-// Sends a message to the group, whose memory is the library's until the completion callback. False: this member is not
-// the root, or the group is not there or has failed.
-inline bool send(int group_number, char *data, std::size_t size) {
-  detail::node &node = detail::node::get();
-  auto found = node.find(group_number);
-  if (!found) return false;
-  try {
-    found->send(buffer_of(data, size), node.timeout);
-    return true;
-  } catch (const error &failure) {
-    detail::node::problem() = failure.what();
-    return false;
-  }
-}
-
-// Closes the group and frees it: true if every message has reached every destination. Not from a callback.
-inline bool destroy_group(int group_number) {
-  detail::node &node = detail::node::get();
-  auto found = node.find(group_number);
-  if (!found) return false;
-  bool is_complete = true;
-  try {
-    found->close(node.timeout);
-  } catch (const error &failure) {
-    detail::node::problem() = failure.what();
-    is_complete = false;
-  }
-  std::lock_guard<std::mutex> held(node.lock);
-  node.groups.erase(group_number);
-  return is_complete;
-}
-
-// Ends all groups and this process's endpoint.
-inline void shut_down() {
-  detail::node &node = detail::node::get();
-  {
-    std::lock_guard<std::mutex> held(node.lock);
-    node.groups.clear();
-  }
-  node.endpoint.reset();
-}
-
-}  // namespace paper
-
 }  // namespace rdmc
+
+#include "rdmc_paper.hpp"
 
 #endif  // RDMC_HPP

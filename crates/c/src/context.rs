@@ -1,6 +1,10 @@
 //! A member's endpoint in the network.
 
-use std::{ffi::c_char, time::Duration};
+use std::{
+    ffi::{c_char, c_int},
+    os::fd::AsRawFd,
+    time::Duration,
+};
 
 use rdmc::Secret;
 
@@ -52,7 +56,10 @@ impl Context {
     }
 }
 
-/// Starts a context.
+/// Starts a context: it listens on its address, and starts its threads. Does not wait for other members.
+///
+/// Errors: `RDMC_INVALID` names the setting; `RDMC_UNSUPPORTED`: this host or this library does not have the fabric; `RDMC_SYSTEM`: the address
+/// cannot be listened on, or the process has no descriptors or threads left.
 ///
 /// # Safety
 /// `settings` is as documented; `context` may be written; `error` may be null.
@@ -119,7 +126,9 @@ pub unsafe extern "C" fn rdmc_secret_random(
 }
 
 /// Makes progress and runs callbacks, in a context with `caller_makes_progress` only. Waits for at most `wait_ms` if there is
-/// nothing to do. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+/// nothing to do, or while another thread makes progress. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+///
+/// Errors: `RDMC_STATE` if the context has a thread that makes progress, and in a callback; `RDMC_CLOSED`, and `RDMC_PANICKED` after a bug.
 ///
 /// # Safety
 /// `context` is valid; `ran` may be null or written; `error` may be null.
@@ -142,6 +151,37 @@ pub unsafe extern "C" fn rdmc_progress(
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, progress) }
+}
+
+/// Writes a descriptor that is readable when `rdmc_progress` has something to do, also when time has passed: for a program that waits
+/// for several things by poll(2), select(2) or epoll(7), in a context with `caller_makes_progress` and the fabric tcp.
+///
+/// Call `rdmc_progress` with `wait_ms` 0 each time it is readable, and then `rdmc_receive` with `timeout_ms` 0 for each group
+/// without callbacks, until it returns `RDMC_TIMEOUT`. Other calls, on any thread, make it readable if there is something to do after
+/// them. It reports nothing of teams, whose operations block.
+///
+/// The descriptor is the context's, the same for each call: it is only waited for, neither read nor closed, and not used once the
+/// context is closed or freed: remove it from an epoll descriptor before. Wait for it level-triggered. Blocks while the context is busy, for 10
+/// seconds at most, in the first call; others do not block. Errors: `RDMC_STATE` if the context has a thread that makes
+/// progress; `RDMC_UNSUPPORTED` over other fabrics, where a thread that calls `rdmc_progress` waits instead; `RDMC_SYSTEM` if the
+/// process has no descriptors left.
+///
+/// # Safety
+/// `context` is valid; `fd` may be written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_context_fd(
+    context: *const Context,
+    fd: *mut c_int,
+    error: *mut Error,
+) -> i32 {
+    let descriptor = || {
+        // SAFETY: `context` is null or a handle that is not freed during this call.
+        let descriptor = unsafe { object(context, "context") }?.inner()?.descriptor()?;
+        // SAFETY: `fd` is null or may be written.
+        unsafe { put(fd, "fd", descriptor.as_raw_fd()) }
+    };
+    // SAFETY: `error` is null or an error that no other call uses.
+    unsafe { guarded(error, descriptor) }
 }
 
 /// What the context has done so far. Blocks while it is busy, for 10 seconds at most.

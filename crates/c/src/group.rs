@@ -8,7 +8,7 @@ use crate::{
     buffer::Buffer,
     callbacks::{CallbackFunctions, Callbacks},
     context::Context,
-    error::{Error, Outcome},
+    error::{Code, Error, Outcome, Problem},
     guard::{Handle, Process, free, guarded, object, put, silent, take},
     message::Message,
     settings::{GroupOptions, read},
@@ -41,6 +41,9 @@ impl Group {
 
 /// Joins a group, together with all its other members, which must do the same with equal settings; messages are received by
 /// `rdmc_receive`. Blocks for `connect_timeout_ms` at most.
+///
+/// Errors: `RDMC_INVALID` names the setting, also a number that is in use; `RDMC_UNREACHABLE` names the member that was not reached, has
+/// refused, or has other settings, and which; `RDMC_TIMEOUT` names those that did not appear in time.
 ///
 /// # Safety
 /// `context` is valid, `settings` as documented; `group` may be written; `error` may be null.
@@ -92,6 +95,8 @@ pub unsafe extern "C" fn rdmc_group_create_with_callbacks(
 /// Queues a message for all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
 /// queued; with 0 it does not wait. The buffer is taken, and released when this member is done with the message, or at
 /// once if the call fails. `*message`, if not null, is the message's number: how many were sent before.
+///
+/// Errors: `RDMC_QUEUE_FULL` in the end; `RDMC_STATE`: this member is not the root; `RDMC_CLOSED`, or why the group has failed.
 ///
 /// # Safety
 /// `group` is valid; the buffer is as documented; `message` may be null or written; `error` may be null.
@@ -178,7 +183,11 @@ pub unsafe extern "C" fn rdmc_delivered(group: *const Group) -> u64 {
 
 /// Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
 /// when the group is closed and all messages were received. Messages that were whole before the group has
-/// failed are returned before the failure.
+/// failed are returned before the failure. The root receives nothing: there it is `RDMC_STATE` at once, and only reports the end of a group
+/// that was closed, or has failed.
+///
+/// Errors: `RDMC_TIMEOUT`; why the group has failed; `RDMC_NO_MEMORY`: the posted buffer is too small, or memory cannot be allocated, and the
+/// message remains the next one; `RDMC_STATE` also in a group with callbacks.
 ///
 /// # Safety
 /// `group` is valid; `message` may be written; `error` may be null.
@@ -192,6 +201,7 @@ pub unsafe extern "C" fn rdmc_receive(
     let receive = || {
         // SAFETY: `group` is null or a handle that is not freed during this call.
         let group = unsafe { object(group, "group") }?.inner()?;
+        check_receives(group)?;
         let received = group.receive(milliseconds(timeout_ms))?;
         let received = received.map_or(std::ptr::null_mut(), Message::boxed);
         // SAFETY: `message` is null or may be written; what was received is freed if it cannot be returned.
@@ -199,6 +209,19 @@ pub unsafe extern "C" fn rdmc_receive(
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, receive) }
+}
+
+/// Errors: it is the root, and the group is neither closed nor has failed, so that the wait would be in vain.
+fn check_receives(group: &rdmc::Group) -> Outcome<()> {
+    let settings = group.settings();
+    if settings.rank != settings.root || group.is_closing() {
+        return Ok(());
+    }
+    let (rank, number) = (settings.rank, settings.number);
+    let text = format!(
+        "member {rank} is the root of group {number} and receives nothing; send, and close the group"
+    );
+    Err(Problem::new(Code::State, text))
 }
 
 /// Gives memory before a message arrives (`post_receive_buffer` in the paper's figure 1). Messages that have no memory take
@@ -250,6 +273,8 @@ pub unsafe extern "C" fn rdmc_accept(
 /// than the root it waits until the root closes; receive all messages first. The group is not freed. If the time runs out, the group
 /// fails at all members. Not allowed in callbacks: `rdmc_group_start_close`.
 ///
+/// Errors: why the group has failed; `RDMC_TIMEOUT`; `RDMC_CLOSED` if it was closed before; `RDMC_STATE` in a callback.
+///
 /// # Safety
 /// `group` is valid; `error` may be null.
 #[unsafe(no_mangle)]
@@ -265,7 +290,7 @@ pub unsafe extern "C" fn rdmc_group_close(
     unsafe { guarded(error, close) }
 }
 
-/// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome.
+/// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome, also at the root.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.

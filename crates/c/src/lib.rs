@@ -23,7 +23,7 @@ pub use buffer::{
 pub use callbacks::{Answer, CallbackFunctions};
 pub use context::{
     Context, Counters, rdmc_context_address, rdmc_context_close, rdmc_context_counters,
-    rdmc_context_free, rdmc_context_start, rdmc_progress, rdmc_secret_random,
+    rdmc_context_fd, rdmc_context_free, rdmc_context_start, rdmc_progress, rdmc_secret_random,
 };
 pub use device::{
     DeviceHandle, rdmc_device_free, rdmc_device_open, rdmc_device_settle,

@@ -186,9 +186,7 @@ impl<T: Transport> Engine<T> {
     pub fn progress(&mut self, wait: Duration, events: &mut Vec<Event>) -> usize {
         let now = self.transport.now();
         let wait = self.next_check.map_or(wait, |check| wait.min(check.saturating_sub(now)));
-        let has_events = |number| self.groups.get(number).is_some_and(Group::has_events);
-        let is_due = self.touched.iter().any(has_events) || self.disks.has_done();
-        let wait = if is_due { Duration::ZERO } else { wait };
+        let wait = if self.is_due() { Duration::ZERO } else { wait };
         let refused = self.refused();
 
         let mut completions = std::mem::take(&mut self.completions);
@@ -230,6 +228,12 @@ impl<T: Transport> Engine<T> {
         }
         self.touched.extend(again);
         count
+    }
+
+    /// Returns whether [`Engine::progress`] has something to do, whatever the transport reports.
+    pub fn is_due(&self) -> bool {
+        let has_events = |number| self.groups.get(number).is_some_and(Group::has_events);
+        self.touched.iter().any(has_events) || self.disks.has_done()
     }
 
     /// Returns the groups of which a post was refused before the next poll.
@@ -278,7 +282,7 @@ impl<T: Transport> Engine<T> {
     }
 
     /// Returns when [`Engine::progress`] has to be called at the latest, by the transport's clock,
-    /// even if nothing completes; `None` if it need not be. For simulations.
+    /// even if nothing completes; `None` if it need not be.
     pub fn next_deadline(&self) -> Option<Duration> {
         self.next_check
     }

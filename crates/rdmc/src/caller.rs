@@ -8,7 +8,8 @@
 use std::{
     collections::VecDeque,
     fmt,
-    sync::{Condvar, Mutex, MutexGuard},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{Condvar, Mutex, MutexGuard, OnceLock},
     thread::{self, ThreadId},
     time::Duration,
 };
@@ -18,6 +19,7 @@ use session::Deadline;
 use crate::{
     Error,
     commands::Commands,
+    descriptor::Descriptor,
     outlet::{Due, Job},
     worker::Worker,
 };
@@ -31,6 +33,8 @@ pub(crate) struct Caller {
     /// Notified when the turn ends, the worker is put back, or a group's status changes.
     changed: Condvar,
     commands: Commands,
+    /// What the application waits for, once it has asked for it.
+    descriptor: OnceLock<Descriptor>,
 }
 
 struct State {
@@ -41,6 +45,10 @@ struct State {
     driver: Option<ThreadId>,
     /// Pending callbacks, in order.
     due: VecDeque<Job>,
+    /// A group's status has changed since [`Caller::progress`] returned the last time, after which the application looks.
+    has_news: bool,
+    /// The descriptor is readable by a signal only, until the turn ends.
+    is_paused: bool,
 }
 
 enum Place {
@@ -55,7 +63,19 @@ struct Turn<'a>(&'a Caller);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.lock().driver = None;
+        let mut state = self.0.lock();
+        state.driver = None;
+        if std::mem::take(&mut state.is_paused)
+            && let Some(descriptor) = self.0.descriptor.get()
+        {
+            descriptor.set_paused(false);
+        }
+        // Another thread's turn may have left some meanwhile.
+        let is_due = !state.due.is_empty();
+        drop(state);
+        if is_due {
+            self.0.signal();
+        }
         self.0.changed.notify_all();
     }
 }
@@ -67,8 +87,38 @@ impl Caller {
             closed: false,
             driver: None,
             due: VecDeque::new(),
+            has_news: false,
+            is_paused: false,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), commands }
+        let descriptor = OnceLock::new();
+        Self { state: Mutex::new(state), changed: Condvar::new(), commands, descriptor }
+    }
+
+    /// Returns what the application waits for; the first call makes it of the network's descriptor. It is readable then.
+    ///
+    /// Errors: those of `network`; the process has no descriptors left.
+    pub(crate) fn descriptor(
+        &self,
+        network: impl FnOnce() -> Result<OwnedFd, Error>,
+    ) -> Result<BorrowedFd<'_>, Error> {
+        if let Some(made) = self.descriptor.get() {
+            return Ok(made.as_fd());
+        }
+        let made = Descriptor::new(network()?).map_err(|error| Error::System {
+            what: "making a descriptor to wait for".into(),
+            error,
+        })?;
+        // Of two that threads make at the same time one is kept.
+        let kept = self.descriptor.get_or_init(|| made);
+        kept.signal();
+        Ok(kept.as_fd())
+    }
+
+    /// Has the application call [`Caller::progress`], if it waits for the descriptor.
+    fn signal(&self) {
+        if let Some(descriptor) = self.descriptor.get() {
+            descriptor.signal();
+        }
     }
 
     /// Makes progress and runs callbacks; waits up to `wait` if there is nothing to do or another
@@ -77,16 +127,26 @@ impl Caller {
     /// Errors: called from a callback; the context is closed or has failed.
     pub(crate) fn progress(&self, wait: Duration) -> Result<bool, Error> {
         let deadline = Deadline::after(wait);
+        if let Some(descriptor) = self.descriptor.get() {
+            descriptor.take_signal();
+        }
         let mut state = self.lock();
         while state.driver.is_some() {
             self.check_outside(&state, "progress", "return from it instead")?;
             let left = deadline.left();
             if left.is_zero() {
+                if let Some(descriptor) = self.descriptor.get() {
+                    descriptor.set_paused(true);
+                    state.is_paused = true;
+                }
                 return Ok(false);
             }
             state = self.wait_for_change(state, left);
         }
-        self.drive(state, deadline)
+        let ran = self.drive(state, deadline);
+        // The application looks after this.
+        self.lock().has_news = false;
+        ran
     }
 
     /// Makes progress, or waits while another thread does, until `done` returns true. Takes at
@@ -122,6 +182,7 @@ impl Caller {
             }
             turns += 1;
             self.drive(state, Deadline::after(left.min(SLICE)))?;
+            self.keep_news();
         }
     }
 
@@ -132,7 +193,16 @@ impl Caller {
         let Some(worker) = state.take_worker() else { return false };
         drop(state);
         self.with(worker, |worker, due| worker.turn(wait, due));
+        self.keep_news();
         true
+    }
+
+    /// Has the application look at its groups if something has happened in one of them, though it did not call
+    /// [`Caller::progress`].
+    fn keep_news(&self) {
+        if std::mem::take(&mut self.lock().has_news) {
+            self.signal();
+        }
     }
 
     /// Executes pending commands now. A thread that has the worker executes them before it puts it
@@ -187,7 +257,7 @@ impl Caller {
 
     /// Wakes threads that wait, since a group's status has changed.
     pub(crate) fn notify(&self) {
-        drop(self.lock());
+        self.lock().has_news = true;
         self.changed.notify_all();
     }
 
@@ -222,7 +292,7 @@ impl Caller {
     fn with(&self, worker: Box<Worker>, act: impl FnOnce(&mut Worker, &mut Due)) {
         let mut due = Due::new();
         let mut outcome = worker.attempt(&mut due, act);
-        loop {
+        let state = loop {
             let mut state = self.lock();
             state.due.extend(due.drain(..));
             outcome = match outcome {
@@ -235,15 +305,25 @@ impl Caller {
                     drop(state);
                     worker.attempt(&mut due, |worker, _| worker.take_commands())
                 }
-                Some(worker) => {
+                Some(mut worker) => {
+                    if let Some(descriptor) = self.descriptor.get() {
+                        descriptor.set_timer(worker.next_turn());
+                    }
                     state.worker = Place::Here(worker);
-                    break;
+                    break state;
                 }
                 None => {
                     state.worker = Place::Gone;
-                    break;
+                    break state;
                 }
             };
+        };
+        // The thread that has the turn runs callbacks before it ends. Without a worker the next call returns why.
+        let is_due = state.driver.is_none() && !state.due.is_empty();
+        let is_gone = matches!(state.worker, Place::Gone);
+        drop(state);
+        if is_due || is_gone {
+            self.signal();
         }
         self.changed.notify_all();
     }

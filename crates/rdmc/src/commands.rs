@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    os::fd::OwnedFd,
     sync::{Arc, OnceLock},
     time::Duration,
 };
@@ -67,6 +68,10 @@ pub(crate) enum Command {
     },
     Waited {
         reply: Sender<Vec<(u64, Vec<Waited>)>>,
+    },
+    /// Asks for the network's descriptor, to be waited for.
+    Watch {
+        reply: Sender<Result<OwnedFd, Error>>,
     },
     /// Makes all groups fail, and ends the worker when they have failed and their neighbours have
     /// received the reason, or `patience` has passed.

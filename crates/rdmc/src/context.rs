@@ -3,11 +3,12 @@
 use std::{
     collections::HashMap,
     net::SocketAddr,
+    os::fd::BorrowedFd,
     sync::{Arc, Mutex, MutexGuard, Weak},
     time::Duration,
 };
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 use session::{Deadline, Threads};
 use transport::{Region, Transport};
 
@@ -16,6 +17,7 @@ use crate::creation::in_switch;
 use crate::{
     Algorithm, Application, ContextSettings, Counters, Error, Fabric, Group, GroupSettings,
     Offload, Progress, Protection, Team, TeamSettings, Waited,
+    asking::Asking,
     caller::Caller,
     commands::{Command, Commands},
     creation::{
@@ -39,10 +41,6 @@ use crate::{
     team_driver::{self, Driver},
     worker::Worker,
 };
-
-/// How long a call waits for the worker's reply. The worker replies much sooner unless the network
-/// or memory that it uses does not respond.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much longer than its timeout a creation may take if the worker is busy, which ends it at the timeout.
 const CREATION_GRACE: Duration = Duration::from_secs(2);
@@ -271,6 +269,23 @@ impl Context {
         caller.progress(wait)
     }
 
+    /// Returns a descriptor that is readable when [`Context::progress`] has something to do, also by timers; for a program
+    /// with an event loop, with [`Progress::Caller`] over TCP. It is level-triggered, belongs to this context, and is only to
+    /// be waited for. Calls of this context that are not `progress` leave it readable if something has happened in a group.
+    /// While switches copy the blocks of a group it always is. Teams have networks of their own, which it does not cover.
+    ///
+    /// Blocks as [`Context::counters`], at the first call only. Errors: as [`Context::progress`] and
+    /// [`Context::counters`]; [`Error::Fabric`] if the fabric is not TCP.
+    pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
+        let caller = self.caller.as_ref().ok_or(Error::HasProgressThread)?;
+        if self.settings.fabric != Fabric::Tcp {
+            let fabric = self.settings.fabric.name();
+            let cause = "no descriptor reports all its events; use the fabric tcp, or a thread that makes progress";
+            return Err(Error::Fabric { fabric, cause: cause.into() });
+        }
+        caller.descriptor(|| self.asking().ask(|reply| Command::Watch { reply })?)
+    }
+
     /// Returns the network that blocks move over.
     pub fn fabric(&self) -> &Fabric {
         &self.settings.fabric
@@ -282,7 +297,7 @@ impl Context {
     /// Errors: [`Error::Timeout`], for example if the network or memory that it uses does not
     /// respond; the context is closed or has failed.
     pub fn counters(&self) -> Result<Counters, Error> {
-        self.ask(|reply| Command::Counters { reply })
+        self.asking().ask(|reply| Command::Counters { reply })
     }
 
     /// Registers memory with the network now, and until it is freed, so that no transfer waits for
@@ -302,7 +317,7 @@ impl Context {
         while start < region.len() {
             let end = (start + REGISTER_BYTES).min(region.len());
             let region = region.slice(start..end).expect("the range ends with the region");
-            self.ask(|reply| Command::Register { region, reply })??;
+            self.asking().ask(|reply| Command::Register { region, reply })??;
             start = end;
         }
         Ok(())
@@ -314,26 +329,11 @@ impl Context {
     ///
     /// Blocks, and fails, as [`Context::counters`].
     pub fn waited(&self) -> Result<Vec<(u64, Vec<Waited>)>, Error> {
-        self.ask(|reply| Command::Waited { reply })
+        self.asking().ask(|reply| Command::Waited { reply })
     }
 
-    fn ask<T>(&self, command: impl FnOnce(Sender<T>) -> Command) -> Result<T, Error> {
-        let (reply, answer) = bounded(1);
-        self.commands.give(command(reply))?;
-        self.await_answer(&answer, Deadline::after(ANSWER_TIMEOUT))
-    }
-
-    /// Waits until the worker has carried out a command.
-    fn await_answer<T>(&self, answer: &Receiver<T>, deadline: Deadline) -> Result<T, Error> {
-        if let Some(caller) = &self.caller {
-            caller.take_commands();
-        }
-        answer.recv_timeout(deadline.left()).map_err(|error| match error {
-            RecvTimeoutError::Timeout => {
-                deadline.missed("this context's progress is busy, and its reply").into()
-            }
-            RecvTimeoutError::Disconnected => self.commands.ended(),
-        })
+    fn asking(&self) -> Asking<'_> {
+        Asking { commands: &self.commands, caller: self.caller.as_deref() }
     }
 
     /// Makes groups that are still open fail at all their members, ends all threads and closes all
@@ -400,7 +400,7 @@ impl Context {
         let (reply, answer) = bounded(1);
         let settings = Box::new(settings.clone());
         self.commands.give(Command::Add { settings, links, outlet, reply })?;
-        let created = self.await_answer(&answer, deadline);
+        let created = self.asking().await_answer(&answer, deadline);
         if created.is_err() {
             // The worker may still create it.
             shared.abandon("creating it took too long");
@@ -423,7 +423,9 @@ impl Context {
         let deadline = Deadline::after(left.saturating_add(CREATION_GRACE));
         let begin = Step::Begin { joining, offers, left, reply: reply(sender) };
         self.commands.give(Command::Create(Box::new(begin)))?;
-        let Some(caller) = &self.caller else { return self.await_answer(&answer, deadline)? };
+        let Some(caller) = &self.caller else {
+            return self.asking().await_answer(&answer, deadline)?;
+        };
         loop {
             match answer.try_recv() {
                 Ok(made) => return made,
@@ -435,7 +437,9 @@ impl Context {
                 // Another thread has the worker. It may stop making progress unnoticed.
                 match answer.recv_timeout(left.min(WORKER_PAUSE)) {
                     Ok(made) => return made,
-                    Err(_) if left.is_zero() => return self.await_answer(&answer, deadline)?,
+                    Err(_) if left.is_zero() => {
+                        return self.asking().await_answer(&answer, deadline)?;
+                    }
                     Err(_) => {}
                 }
             }

@@ -260,6 +260,12 @@ impl Group {
         self.shared.start_close()
     }
 
+    /// Returns whether the group has ended, or [`Group::close`] or [`Group::start_close`] was called.
+    pub fn is_closing(&self) -> bool {
+        let status = self.shared.status();
+        status.closing || status.has_ended()
+    }
+
     /// Makes the group fail at all members, for this reason.
     pub fn abort(&self, reason: &str) {
         self.shared.abort(reason);
@@ -329,10 +335,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        let status = self.shared.status();
-        let ended = status.closing || status.has_ended();
-        drop(status);
-        if !ended {
+        if !self.is_closing() {
             self.shared.abort("its application dropped the group");
         }
     }

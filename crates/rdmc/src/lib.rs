@@ -100,6 +100,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod asking;
 pub mod bootstrap;
 mod caller;
 mod commands;
@@ -110,6 +111,7 @@ mod context_settings;
 mod creation;
 #[cfg(feature = "simulation")]
 pub mod creation;
+mod descriptor;
 pub mod discovery;
 mod disks;
 mod dispatcher;

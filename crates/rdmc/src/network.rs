@@ -5,7 +5,9 @@
 use std::time::Duration;
 use std::{
     net::{IpAddr, TcpStream},
+    os::fd::OwnedFd,
     sync::Arc,
+    time::Instant,
 };
 
 use session::{Channel, SessionKeys};
@@ -22,6 +24,8 @@ use crate::{Error, Fabric, Protection};
 /// The transport over sockets. It is TCP alone while there are no groups whose blocks switches copy.
 #[cfg(feature = "switch")]
 mod sockets {
+    use std::time::Instant;
+
     use transport_switch::SwitchLink;
     pub(crate) use transport_switch::{GroupEnd, SwitchTransport as Sockets};
     use transport_tcp::{TcpLink, TcpTransport};
@@ -32,6 +36,11 @@ mod sockets {
 
     pub(super) fn tcp(sockets: &mut Sockets) -> &mut TcpTransport {
         sockets.tcp_mut()
+    }
+
+    /// Returns when a poll is due whatever TCP's descriptor reports: at once with groups whose blocks switches copy, which have others.
+    pub(super) fn next_tick(sockets: &mut Sockets) -> Option<Instant> {
+        if sockets.is_idle() { sockets.tcp_mut().next_tick() } else { Some(Instant::now()) }
     }
 
     pub(super) fn link(link: TcpLink, end: Option<GroupEnd>) -> SwitchLink {
@@ -45,6 +54,8 @@ mod sockets {
 /// The transport over sockets, where switches copy nothing.
 #[cfg(not(feature = "switch"))]
 mod sockets {
+    use std::time::Instant;
+
     use transport_tcp::TcpLink;
     pub(super) use transport_tcp::TcpTransport as Sockets;
 
@@ -58,6 +69,11 @@ mod sockets {
 
     pub(super) fn tcp(sockets: &mut Sockets) -> &mut Sockets {
         sockets
+    }
+
+    /// Returns when a poll is due whatever the descriptor reports.
+    pub(super) fn next_tick(sockets: &mut Sockets) -> Option<Instant> {
+        sockets.next_tick()
     }
 
     pub(super) fn link(link: TcpLink, _: Option<GroupEnd>) -> TcpLink {
@@ -201,6 +217,22 @@ impl Network {
             Self::Libfabric(_) => {
                 Err(PostError::System("only connections over TCP are shared".into()))
             }
+        }
+    }
+
+    /// As [`TcpTransport::watch`]. Errors: the network is another one; the process has no file descriptors left.
+    pub(crate) fn watch(&mut self) -> Result<OwnedFd, Error> {
+        let tcp = self.tcp().map_err(|error| Error::Transport(error.to_string()))?;
+        let what = "making a descriptor to wait for";
+        tcp.watch().map_err(|error| Error::System { what: what.into(), error })
+    }
+
+    /// Returns when a poll is due at the latest, whatever the descriptor of [`Network::watch`] reports; `None` over other networks.
+    pub(crate) fn next_tick(&mut self) -> Option<Instant> {
+        match self {
+            Self::Tcp(transport) => sockets::next_tick(transport),
+            #[cfg(feature = "fabric")]
+            Self::Libfabric(_) => None,
         }
     }
 

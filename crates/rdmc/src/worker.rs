@@ -165,6 +165,19 @@ impl Worker {
         self.creating.handle_timeout(network);
     }
 
+    /// Returns when a turn is due at the latest, whatever the network's descriptor reports; `None` if none is.
+    pub(crate) fn next_turn(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.engine.is_due() {
+            return Some(now);
+        }
+        let network = self.engine.transport();
+        let at = |due: Duration| now.checked_add(due.saturating_sub(network.now()));
+        let due = [self.engine.next_deadline(), self.creating.poll_timeout()];
+        let due = due.into_iter().flatten().filter_map(at).min();
+        due.into_iter().chain(self.engine.transport_mut().next_tick()).min()
+    }
+
     /// Members that ask about such groups may have ended them, and ask about the next ones.
     fn note_ending(&mut self) {
         self.engine.ending().for_each(|group| self.creating.end(group));
@@ -247,6 +260,10 @@ impl Worker {
             }
             Command::Waited { reply } => {
                 let _ = reply.send(self.engine.waited());
+                Ok(())
+            }
+            Command::Watch { reply } => {
+                let _ = reply.send(self.engine.transport_mut().watch());
                 Ok(())
             }
             Command::Stop { patience } => {

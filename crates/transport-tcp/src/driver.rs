@@ -4,7 +4,7 @@ mod capabilities;
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
@@ -47,6 +47,8 @@ pub struct TcpTransport {
     polls_without_wait: u32,
     /// The waker has ended a wait since the last [`TcpTransport::take_woken`].
     woken: bool,
+    /// Somebody waits for the event queue.
+    is_watched: bool,
 }
 
 impl TcpTransport {
@@ -61,6 +63,7 @@ impl TcpTransport {
             origin: Instant::now(),
             polls_without_wait: 0,
             woken: false,
+            is_watched: false,
         })
     }
 
@@ -82,6 +85,15 @@ impl TcpTransport {
             return Some(self.origin);
         }
         self.origin.checked_add(self.connections.poll_timeout()?)
+    }
+
+    /// Returns the descriptor of [`TcpTransport::event_queue`] as one of the caller's, which stays valid when the transport is
+    /// dropped. Each poll takes all events from now on, so that it is not readable for what has been handled.
+    ///
+    /// Errors: the process has no file descriptors left.
+    pub fn watch(&mut self) -> io::Result<OwnedFd> {
+        self.is_watched = true;
+        self.queue.descriptor().try_clone_to_owned()
     }
 
     /// Returns whether a poll has consumed a use of the waker since the last call; for a transport
@@ -142,7 +154,7 @@ impl TcpTransport {
     /// Reads from every stream, if there are few. Returns whether it did; sometimes it does not, so
     /// that the event queue has its turn.
     fn read_all(&mut self, now: Duration) -> bool {
-        if self.polls_without_wait >= READS_WITHOUT_WAIT_MAX {
+        if self.is_watched || self.polls_without_wait >= READS_WITHOUT_WAIT_MAX {
             return false;
         }
         self.polls_without_wait += 1;

@@ -15,3 +15,4 @@ mod rate;
 mod segments;
 mod shared;
 mod transfer;
+mod watched;

@@ -2,3 +2,4 @@
 
 mod cycles;
 mod rules;
+mod variables;

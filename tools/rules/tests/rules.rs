@@ -149,16 +149,16 @@ const FLOORS: [&str; 3] = ["crates", "in-switch", "tools"];
 /// Workspaces of their own.
 const APART: [&str; 2] = ["tools/fuzz", "tools/generate"];
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn read(path: &Path) -> String {
+pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// All files below a directory that end like this, by their path from the repository's root.
-fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
+pub(crate) fn files(directory: &str, ending: &str) -> Vec<PathBuf> {
     let root = root();
     let mut found = Vec::new();
     let mut directories = vec![root.join(directory)];
@@ -218,7 +218,7 @@ fn keys(manifest: &str, table: &str) -> BTreeSet<String> {
     keys
 }
 
-fn assert_none(broken: &[String], rule: &str) {
+pub(crate) fn assert_none(broken: &[String], rule: &str) {
     assert!(broken.is_empty(), "{rule}:\n  {}", broken.join("\n  "));
 }
 

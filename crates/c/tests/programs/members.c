@@ -145,6 +145,9 @@ static void *replicate(void *rank_of) {
   DO(rdmc_group_create(contexts[rank], &settings, &group, &error));
   if (rank == 0) {
     uint64_t number;
+    rdmc_message *nothing = NULL;
+    rdmc_error refused;
+    EXPECT(rdmc_receive(group, UINT64_MAX, &nothing, &refused) == RDMC_STATE && strstr(refused.text, "member 0 is the root"));
     for (uint64_t message = 0; message < 3; message++) {
       rdmc_buffer buffer = make_buffer(LENGTH);
       fill(buffer);
@@ -155,6 +158,8 @@ static void *replicate(void *rank_of) {
     DO(rdmc_wait_delivered(group, 3, TIMEOUT_MS, &error));
     EXPECT(rdmc_delivered(group) == 3);
     DO(rdmc_group_close(group, TIMEOUT_MS, &error));
+    DO(rdmc_receive(group, UINT64_MAX, &nothing, &error));
+    EXPECT(nothing == NULL);
     rdmc_error error;
     EXPECT(rdmc_send(group, make_buffer(1), 0, NULL, &error) == RDMC_CLOSED && error.member == -1);
   } else {

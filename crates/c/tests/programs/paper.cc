@@ -79,6 +79,41 @@ void suspect(int self, const std::vector<int> &members) {
   EXPECT(!rdmc::paper::destroy_group(2));
 }
 
+// create_group returns false and throws nothing; what last_error() returns has this.
+void refused(int group, const std::vector<int> &members, int root, const std::string &why, int line) {
+  auto refuse = [](std::size_t) { return memory_region{}; };
+  auto nothing = [](char *, std::size_t) {};
+  expect(!rdmc::paper::create_group(group, members, root, refuse, nothing), line);
+  expect(rdmc::paper::last_error().find(why) != std::string::npos, line);
+}
+
+// Before initialize().
+void misuse_early(const std::map<int, std::string> &addresses, const std::string &secret) {
+  refused(1, {100, 101}, 100, "initialize()", __LINE__);
+  EXPECT(!rdmc::paper::send(1, nullptr, 0) && !rdmc::paper::destroy_group(1));
+  rdmc::paper::shut_down();
+  try {
+    rdmc::paper::initialize(addresses, 7, secret);
+    EXPECT(false);
+  } catch (const rdmc::error &failure) {
+    EXPECT(failure.code() == RDMC_INVALID && std::string(failure.what()).find("member 7") != std::string::npos);
+  }
+  refused(1, {100, 101}, 100, "initialize()", __LINE__);
+}
+
+void misuse(int self, const std::vector<int> &members) {
+  auto nothing = [](char *, std::size_t) {};
+  EXPECT(!rdmc::paper::create_group(1, {}, {}, nothing));
+  EXPECT(rdmc::paper::last_error().find("no members") != std::string::npos);
+  refused(1, {}, 100, "no members", __LINE__);
+  refused(1, {self, 99}, self, "member 99 has no address", __LINE__);
+  refused(1, members, 77, "root 77 is not among", __LINE__);
+  refused(1, members, -1, "root -1 is not among", __LINE__);
+  int other = self == members[0] ? members[1] : members[0];
+  refused(1, {other}, other, "member " + std::to_string(self), __LINE__);
+  refused(1, {self, self}, self, "is listed twice", __LINE__);
+}
+
 // The same by classes, with a text, and a team.
 void classes(const std::string &secret, const std::vector<std::string> &addresses, std::uint32_t rank) {
   rdmc::milliseconds minute = std::chrono::minutes(1);
@@ -122,7 +157,9 @@ int member(const std::string &secret, const std::string &ip, std::size_t count, 
     members.push_back(static_cast<int>(100 + at));
   }
   classes(secret, addresses, static_cast<std::uint32_t>(rank));
+  misuse_early(numbers, secret);
   rdmc::paper::initialize(numbers, 100 + rank, secret, std::chrono::minutes(1));
+  misuse(100 + rank, members);
   replicate(100 + rank, members);
   suspect(100 + rank, members);
   rdmc::paper::shut_down();
@@ -140,7 +177,7 @@ int main(int argc, char **argv) {
     if (child == 0) {
       try {
         std::_Exit(member(argv[1], argv[2], members, static_cast<int>(rank)));
-      } catch (const rdmc::error &error) {
+      } catch (const std::exception &error) {
         std::fprintf(stderr, "member %zu: %s\n", rank, error.what());
         std::_Exit(1);
       }

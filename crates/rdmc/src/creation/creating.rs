@@ -88,6 +88,11 @@ impl Creating {
         }
     }
 
+    /// Returns when something has to be done by the network's clock, unless something happens before.
+    pub(crate) fn poll_timeout(&self) -> Option<Duration> {
+        self.creations.poll_timeout()
+    }
+
     /// Returns how long nothing has to be done, unless something happens; at most `longest`.
     pub(crate) fn idle_for(&self, network: &Network, longest: Duration) -> Duration {
         let due = self.creations.poll_timeout();
