@@ -229,6 +229,12 @@ class Group:
         """Waits until all members have called this."""
         await self._run(lambda: self._group.barrier(timeout=timeout, async_op=True))
 
+    async def broadcast_bytes(self, data: Any = None, root: int = 0, *, timeout: float | None = None) -> bytes:
+        """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
+        found: list[bytes] = []
+        await self._run(lambda: self._group._broadcast_bytes(data, root, found.append, timeout, async_op=True))
+        return found[0]
+
     def messages(
         self,
         root: int = 0,
@@ -290,9 +296,11 @@ class Group:
             await self._ended(on_a_thread(lambda: self._group.__exit__(kind, error, None)))
             self._left.clear()
 
-    async def _run(self, start: Callable[[], rdmc.group.Work]) -> None:
+    async def _run(self, start: Callable[[], rdmc.group.Work | None]) -> None:
         await self._end_left()
-        await self._ended(start()._future)
+        work = start()
+        assert work is not None, "it was started with async_op"
+        await self._ended(work._future)
 
     async def _end_left(self) -> None:
         self._group._calls.check()
