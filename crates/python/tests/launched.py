@@ -1,4 +1,4 @@
-"""One member of those that torchrun or mpirun has started, beside that library's own group: ``launched.py torch|mpi``."""
+"""One member of those that torchrun or mpirun has started, beside that library's own group: ``launched.py torch|backend|mpi``."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ def _torch() -> None:
     distributed.destroy_process_group()
 
 
+def _backend() -> None:
+    torch: Any = importlib.import_module("torch")
+    distributed: Any = importlib.import_module("torch.distributed")
+    importlib.import_module("rdmc.torch")
+    distributed.init_process_group("rdmc")
+    values = torch.full((1000,), float(distributed.get_rank()))
+    distributed.all_reduce(values)
+    assert (values == sum(range(distributed.get_world_size()))).all()
+    distributed.destroy_process_group()
+
+
 def _mpi() -> None:
     mpi: Any = importlib.import_module("mpi4py.MPI")
     world = mpi.COMM_WORLD
@@ -65,6 +76,6 @@ def _mpi() -> None:
 
 
 if __name__ == "__main__":
-    {"torch": _torch, "mpi": _mpi}[sys.argv[1]]()
+    {"torch": _torch, "backend": _backend, "mpi": _mpi}[sys.argv[1]]()
     # In one write, so that lines of several members do not mix.
     sys.stdout.write("a member has ended well\n")

@@ -157,6 +157,7 @@ async def _asynchronously() -> None:
         await group.gather(part, out if rank == 1 else None, root=1)
         await group.scatter(part, out if rank == 1 else None, root=1)
         assert (part == rank).all()
+        assert await group.broadcast_bytes(b"of any length" if rank == 1 else None, 1) == b"of any length"
         await group.reduce_scatter(part, out)
         assert (part == rank * size).all()
 

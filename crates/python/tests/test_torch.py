@@ -150,10 +150,11 @@ class Tensors(unittest.TestCase):
     def test_members_that_torchrun_starts_meet_by_its_store(self) -> None:
         # torch 1.13 with Python 3.11 fails without such options.
         options = ["--standalone", "--nproc_per_node=3", "--redirects=1", "--tee=1"]
-        member = [str(Path(__file__).with_name("launched.py")), "torch"]
-        command = [sys.executable, "-m", "torch.distributed.run", *options, *member]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=members.PATIENCE)
-        self.assertEqual((ended.returncode, ended.stdout.count("a member has ended well")), (0, 3), ended)
+        for kind in ("torch", "backend"):
+            member = [str(Path(__file__).with_name("launched.py")), kind]
+            command = [sys.executable, "-m", "torch.distributed.run", *options, *member]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=members.PATIENCE)
+            self.assertEqual((ended.returncode, ended.stdout.count("a member has ended well")), (0, 3), ended)
 
 
 if __name__ == "__main__":

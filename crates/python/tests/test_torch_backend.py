@@ -449,6 +449,26 @@ class Ends(unittest.TestCase):
                     one.communicate()
             self.assertEqual((running[0].returncode, said), (0, ""))
 
+    def test_ctrl_c_ends_what_waits_and_is_told_to_others(self) -> None:
+        ended = _programs("""
+        import signal, threading
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if rank == 0:
+            threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            if rank == 2:
+                # It would be waited for until the timeout.
+                while not os.path.exists(os.environ["STORE"] + "-ended"):
+                    time.sleep(0.1)
+            dist.all_reduce(values)
+        except KeyboardInterrupt:
+            open(os.environ["STORE"] + "-ended", "w").close()
+            print("interrupted")
+        except rdmc.MemberLost as error:
+            print(error.rank)
+        """)
+        self.assertEqual(ended, [(0, "interrupted\n"), (0, "0\n"), (0, "0\n")])
+
     def test_a_process_group_that_was_destroyed_is_of_no_use(self) -> None:
         ended = _programs("""
         group = dist.new_group()

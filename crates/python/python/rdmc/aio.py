@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import rdmc.group
 from rdmc._arrays import memory_of
@@ -24,9 +24,6 @@ from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
 from rdmc.errors import RdmcError, TimedOut
 from rdmc.messages import MessagesSettings, check_asks, check_receives, count_of, to_send
-
-if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
 
 _T = TypeVar("_T")
 
@@ -232,9 +229,11 @@ class Group:
         """Waits until all members have called this."""
         await self._run(lambda: self._group.barrier(timeout=timeout, async_op=True))
 
-    async def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
-        """The bytes that the root has given; others give none, and need not know the length."""
-        return await self._made(lambda: self._group.broadcast_bytes(data, root, timeout=timeout))
+    async def broadcast_bytes(self, data: Any = None, root: int = 0, *, timeout: float | None = None) -> bytes:
+        """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
+        found: list[bytes] = []
+        await self._run(lambda: self._group._broadcast_bytes(data, root, found.append, timeout, async_op=True))
+        return found[0]
 
     async def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
         """As rdmc.Group.split. The group is there already; it ends with its ``async with`` block."""
@@ -310,9 +309,11 @@ class Group:
             await self._ended(on_a_thread(lambda: self._group.__exit__(kind, error, None)))
             self._left.clear()
 
-    async def _run(self, start: Callable[[], rdmc.group.Work]) -> None:
+    async def _run(self, start: Callable[[], rdmc.group.Work | None]) -> None:
         await self._end_left()
-        await self._ended(start()._future)
+        work = start()
+        assert work is not None, "it was started with async_op"
+        await self._ended(work._future)
 
     async def _made(self, call: Callable[[], _T]) -> _T:
         """Makes a call that blocks."""

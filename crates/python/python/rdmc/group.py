@@ -365,19 +365,27 @@ class Group:
 
     def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
         """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
-        root = self._rank_of(root)
-        if self.rank != root:
-            length = bytearray(8)
-            self.broadcast(length, root, timeout=timeout)
-            content = bytearray(int.from_bytes(length, "little"))
-            self.broadcast(content, root, timeout=timeout)
-            return bytes(content)
-        if data is None:
+        found: list[bytes] = []
+        self._broadcast_bytes(data, root, found.append, timeout, async_op=False)
+        return found[0]
+
+    def _broadcast_bytes(
+        self, data: ReadableBuffer | None, root: int, take: Callable[[bytes], None], timeout: float | None, async_op: bool
+    ) -> Work | None:
+        """``take`` gets them before the operation ends."""
+        is_root = self._rank_of(root) == self.rank
+        if is_root and data is None:
             raise InvalidUse("the root gives the bytes: broadcast_bytes(data)")
-        memory, _ = memory_of(data)
-        self.broadcast(memory.nbytes.to_bytes(8, "little"), root, timeout=timeout)
-        self.broadcast(memory, root, timeout=timeout)
-        return memory.tobytes()
+        memory = memory_of(data)[0] if is_root else memoryview(b"")
+
+        def operation(limit: float) -> None:
+            length = bytearray(memory.nbytes.to_bytes(8, "little"))
+            self._endpoint.broadcast(length, root, limit)
+            content = memory if is_root else bytearray(int.from_bytes(length, "little"))
+            self._endpoint.broadcast(content, root, limit)
+            take(bytes(content))
+
+        return self._run([memory], operation, timeout, async_op)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
         """A group of the members that give the same color: in the order of their keys, and of their ranks here where keys are equal. None
