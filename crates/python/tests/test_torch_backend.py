@@ -142,9 +142,9 @@ def _started() -> None:
         assert future.value()[0] is first
         return distributed.all_reduce(second, async_op=True).get_future().wait()[0]
 
-    futures = [distributed.all_reduce(first, async_op=True).get_future().then(then)]
-    futures.append(distributed.barrier(async_op=True).get_future())
-    assert torch.equal(futures[0].wait(), torch.full((10,), float(size))) and futures[1].wait() == []
+    chained = distributed.all_reduce(first, async_op=True).get_future().then(then)
+    assert torch.equal(chained.wait(), torch.full((10,), float(size)))
+    assert distributed.barrier(async_op=True).get_future().wait() == []
     ended = distributed.barrier(async_op=True)
     ended.wait()
     assert ended.get_future().wait() == []
@@ -187,6 +187,10 @@ def _refused() -> None:
         (lambda: distributed.all_reduce(torch.zeros(2, dtype=torch.int32), operators.AVG), "i4"),
         (lambda: distributed.all_reduce(real, operators.BXOR), "bxor"),
         (lambda: group.allreduce([real, real]), "2 tensors"),
+        (lambda: distributed.all_reduce(torch.zeros(1).expand(3)), "expanded"),
+        (lambda: distributed.broadcast(torch.zeros(1).expand(3), 1 - rank), "expanded"),
+        (lambda: distributed.all_gather([torch.zeros(1).expand(2)] * size, real), "expanded"),
+        (lambda: distributed.all_gather([real.to("meta")] * size, real), "CPU"),
         (lambda: distributed.all_gather([real] * (size + 1), real), f"{size + 1} outputs"),
         (lambda: distributed.all_gather([torch.zeros(3)] * size, real), "alike"),
         (lambda: distributed.all_gather_into_tensor(torch.zeros(1), real), "parts"),
@@ -310,6 +314,11 @@ rank = int(os.environ["RANK"])
 dist.init_process_group("rdmc", init_method="file://" + os.environ["STORE"], rank=rank, world_size=3, timeout=timedelta(seconds=600))
 values = torch.zeros(1000)
 dist.barrier()
+# Until it has ended at all.
+place = os.environ["STORE"] + "-joined-"
+open(place + str(rank), "w").close()
+while not all(os.path.exists(place + str(other)) for other in range(3)):
+    time.sleep(0.01)
 """
 
 
@@ -321,10 +330,10 @@ import torch.distributed as dist
 def act(rank):
     dist.init_process_group("rdmc", init_method="file://" + sys.argv[1], rank=rank, world_size=3)
     values = torch.full((1,), float(rank))
-    dist.barrier()
-    if rank == 1:
-        raise ValueError("bad data")
     try:
+        dist.barrier()
+        if rank == 1:
+            raise ValueError("bad data")
         dist.broadcast(values, 1)
     except rdmc.MemberLost as error:
         assert error.rank == 1 and "ValueError: bad data" in str(error), error
@@ -409,6 +418,11 @@ class Ends(unittest.TestCase):
             assert values[-1].item() == 0.0
             """
             self.assertEqual(_programs(lines), [(0, "")] * 3)
+            last = """
+            import atexit
+            atexit.register(dist.destroy_process_group)
+            """
+            self.assertEqual(_programs(textwrap.dedent(last) + textwrap.dedent(lines)), [(0, "")] * 3)
 
     def test_processes_that_multiprocessing_has_forked_end_alike(self) -> None:
         with tempfile.TemporaryDirectory() as store:
@@ -420,7 +434,6 @@ class Ends(unittest.TestCase):
     def test_an_exception_ends_the_program_and_is_told_to_others(self) -> None:
         ended = _programs("""
         if rank == 1:
-            time.sleep(0.5)
             raise ValueError("bad data")
         try:
             dist.all_reduce(values)
@@ -453,9 +466,9 @@ class Ends(unittest.TestCase):
         ended = _programs("""
         import signal, threading
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if rank == 0:
-            threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            if rank == 0:
+                threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
             if rank == 2:
                 # It would be waited for until the timeout.
                 while not os.path.exists(os.environ["STORE"] + "-ended"):

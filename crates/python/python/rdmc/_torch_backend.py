@@ -133,7 +133,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         # torch drops its references when the group is destroyed.
         weakref.finalize(self, _destroyed, group).atexit = False
         _watch_the_end()
-        _live.add(group)
+        _live[group] = None
         # Starts the thread of its operations, which closes it: a program that ends starts none.
         group._calls.start(lambda: None)
 
@@ -163,7 +163,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         """torch.distributed.broadcast."""
         opts = _c10d.BroadcastOptions() if opts is None else opts
         tensor = _only(tensors)
-        dense = _dense(tensor)
+        dense = _dense(tensor, is_written=opts.rootRank != self._group.rank)
         work = self._group.broadcast(dense, opts.rootRank, timeout=_limit(opts), async_op=True)
         return self._work(work, [tensor], [] if opts.rootRank == self._group.rank else [(tensor, dense)])
 
@@ -174,7 +174,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
     def allreduce_coalesced(self, tensors: list[Any], opts: Any = None) -> Work:
         """torch.distributed.all_reduce_coalesced: several tensors of one type, by one operation."""
         opts = _c10d.AllreduceOptions() if opts is None else opts
-        flat = _flat(tensors)
+        flat = _flat(tensors, is_written=True)
         work = self._group.all_reduce(flat, opts.reduceOp, timeout=_limit(opts), async_op=True)
         return self._work(work, tensors, _parts_of(flat, tensors))
 
@@ -182,7 +182,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         """torch.distributed.reduce."""
         opts = _c10d.ReduceOptions() if opts is None else opts
         tensor = _only(tensors)
-        dense = _dense(tensor)
+        dense = _dense(tensor, is_written=True)
         work = self._group.reduce(dense, opts.rootRank, opts.reduceOp, timeout=_limit(opts), async_op=True)
         return self._work(work, [tensor], [(tensor, dense)] if opts.rootRank == self._group.rank else [])
 
@@ -210,13 +210,13 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         """torch.distributed.gather_single, of newer versions: as gather, into one tensor."""
         opts = _c10d.GatherOptions() if opts is None else opts
         is_root = opts.rootRank == self._group.rank
-        dense = _dense(output) if is_root else None
+        dense = _dense(output, is_written=True) if is_root else None
         work = self._group.gather(_dense(input), dense, opts.rootRank, timeout=_limit(opts), async_op=True)
         return self._work(work, [output] if is_root else [], [(output, dense)] if is_root else [])
 
     def all_gather_single(self, output: Any, input: Any, opts: Any = None) -> Work:
         """torch.distributed.all_gather_into_tensor."""
-        dense = _dense(output)
+        dense = _dense(output, is_written=True)
         work = self._group.all_gather(dense, _dense(input), timeout=_limit(opts), async_op=True)
         return self._work(work, [output], [(output, dense)])
 
@@ -224,7 +224,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         """torch.distributed.scatter."""
         opts = _c10d.ScatterOptions() if opts is None else opts
         output = _only(outputs)
-        dense = _dense(output)
+        dense = _dense(output, is_written=True)
         parts = self._of_all_ranks(_only(input_lists), output) if opts.rootRank == self._group.rank else None
         work = self._group.scatter(dense, parts, opts.rootRank, timeout=_limit(opts), async_op=True)
         return self._work(work, [output], [(output, dense)])
@@ -237,7 +237,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_single(self, output: Any, input: Any, opts: Any = None) -> Work:
         """torch.distributed.reduce_scatter_tensor."""
         opts = _c10d.ReduceScatterOptions() if opts is None else opts
-        dense = _dense(output)
+        dense = _dense(output, is_written=True)
         work = self._group.reduce_scatter(dense, _dense(input), opts.reduceOp, timeout=_limit(opts), async_op=True)
         return self._work(work, [output], [(output, dense)])
 
@@ -282,6 +282,8 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
             raise InvalidUse(f"there are {len(output_lists)} outputs; give one for each of {size} ranks")
         for outputs in output_lists:
             _check_alike(outputs, inputs)
+            for output in outputs:
+                _check(output, is_written=True)
         part = _flat(inputs)
         return part, torch.empty(size * part.numel(), dtype=part.dtype), [output for outputs in output_lists for output in outputs]
 
@@ -307,18 +309,25 @@ def _check_alike(tensors: Sequence[Any], others: Sequence[Any]) -> None:
         raise InvalidUse(f"tensors of {found} elements and types are given for {expected}: all ranks' have to be alike")
 
 
-def _dense(tensor: Any) -> Any:
-    """The tensor if it is contiguous, or else a copy that is. Raises InvalidUse for what cannot be sent."""
+def _check(tensor: Any, is_written: bool) -> None:
+    """Raises InvalidUse for what cannot be sent, or not be received into."""
     if tensor.layout is not torch.strided:
         raise InvalidUse(f"the tensor's layout is {tensor.layout}: use tensor.to_dense()")
     if tensor.device.type != "cpu":
         raise InvalidUse(f"the tensor is on {tensor.device}, and the backend rdmc is for the CPU: use tensor.cpu(), or nccl")
+    if is_written and any(length > 1 and stride == 0 for length, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        raise InvalidUse("elements of the tensor are in the same memory, as it was expanded: use tensor.contiguous()")
+
+
+def _dense(tensor: Any, is_written: bool = False) -> Any:
+    """The tensor if it is contiguous, or else a copy that is. Raises InvalidUse for what cannot be sent."""
+    _check(tensor, is_written)
     return tensor.detach().contiguous()
 
 
-def _flat(tensors: Sequence[Any]) -> Any:
+def _flat(tensors: Sequence[Any], is_written: bool = False) -> Any:
     """The elements of all, in one tensor: that of the only one, if it is contiguous."""
-    flat = [_dense(tensor).reshape(-1) for tensor in tensors]
+    flat = [_dense(tensor, is_written).reshape(-1) for tensor in tensors]
     if len({tensor.dtype for tensor in flat}) != 1:
         raise InvalidUse(f"the tensors are of types {', '.join(sorted({str(tensor.dtype) for tensor in flat}))}: give those of one")
     return flat[0] if len(flat) == 1 else torch.cat(flat)
@@ -333,8 +342,8 @@ def _limit(opts: Any) -> float | None:
     return timeout.total_seconds() if timeout > _NO_TIMEOUT else None
 
 
-# Of process groups that were not destroyed.
-_live: set[Group] = set()
+# Of process groups that have not ended, with the threads that end those that were destroyed.
+_live: dict[Group, threading.Thread | None] = {}
 
 
 @cache
@@ -347,19 +356,27 @@ def _watch_the_end() -> None:
 
 def _destroyed(group: Group) -> None:
     """Ends a group that torch has dropped. Not here: this may be in the middle of anything. The program waits for the thread."""
-    if group in _live:
-        _live.discard(group)
-        threading.Thread(target=_end, args=(group,), name="rdmc-end").start()
+    if group not in _live or _live[group] is not None:
+        return
+    thread = threading.Thread(target=_end, args=(group,), name="rdmc-end")
+    _live[group] = thread
+    try:
+        thread.start()
+    except RuntimeError:
+        # The program ends, and starts no threads any more.
+        _end(group)
 
 
 def _program_ends() -> None:
-    while _live:
-        group = _live.pop()
+    for group, thread in list(_live.items()):
         error = sys.exc_info()[1] or getattr(sys, "last_value", None)
-        if error is None or (isinstance(error, SystemExit) and not error.code):
+        if thread is not None:
+            thread.join(3 * _END_SECONDS)
+        elif error is None or (isinstance(error, SystemExit) and not error.code):
             _end(group)
         else:
             group._calls.leave(reason_of(type(error), error))
+    _live.clear()
 
 
 def _end(group: Group) -> None:
@@ -369,6 +386,7 @@ def _end(group: Group) -> None:
         group._calls.start(lambda: None).wait(_END_SECONDS)
         group.close(_END_SECONDS)
     group._calls.leave("its process group was destroyed, or its program ended")
+    _live.pop(group, None)
 
 
 def _make(given: Any, options: Options | None = None) -> ProcessGroup:
