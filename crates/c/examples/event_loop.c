@@ -46,7 +46,7 @@ static void complete_at_root(void *loop, uint64_t message, void *data, uint64_t 
   watch_input(loop, EPOLL_CTL_MOD);
 }
 
-// Waits while nobody reads the output, and a member that waits for longer than `silence_timeout_ms` is lost for the others: where that
+// Blocks while the output is not read, and a member that waits for longer than `silence_timeout_ms` is lost for the others: where that
 // can be, a loop waits for the output, too.
 static void complete_at_receiver(void *loop, uint64_t message, void *data, uint64_t length) {
   (void)message;

@@ -108,7 +108,7 @@ inline std::string random_secret() {
   return text;
 }
 
-// Bytes that somebody else owns.
+// Bytes that another object owns.
 struct bytes {
   const std::uint8_t *data = nullptr;
   std::size_t size = 0;
@@ -153,7 +153,7 @@ inline rdmc_buffer buffer_of(void *data, std::size_t length, std::function<void(
   return buffer;
 }
 
-// Memory of the library, all zeros, in huge pages where the system has them. Whoever does not hand it on calls `release` of it.
+// Memory of the library, all zeros, in huge pages where the system has them. If it is not handed on, its `release` is to be called.
 inline rdmc_buffer allocate(std::uint64_t length) {
   rdmc_buffer buffer{};
   detail::call(rdmc_allocate, length, &buffer);

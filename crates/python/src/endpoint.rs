@@ -307,7 +307,7 @@ impl Endpoint {
                     Err(Error::TeamCall("an operation of the group is under way".into()))
                 }
             });
-            // Whoever still joins by it, after an interruption, closes it.
+            // A call that still joins by it, after an interruption, closes it.
             let context = context.and_then(Arc::into_inner);
             let ended = context.map_or(Ok(()), |context| context.close(Duration::from_secs(5)));
             lock(&self.abort).take();

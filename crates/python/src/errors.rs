@@ -51,7 +51,7 @@ impl fmt::Display for Failed<'_> {
     }
 }
 
-/// A text of the library in Python's words: members are ranks there, and a team is a group, whose number nobody has chosen.
+/// A text of the library in Python's words: members are ranks there, and a team is a group, whose number no program has chosen.
 fn in_ranks(text: &str) -> String {
     let text = text.replace("`rdmc secret`", "rdmc.random_secret()");
     let mut words = text.split(' ').peekable();

@@ -229,7 +229,7 @@ def _interrupt_relay(error: type[BaseException]) -> tuple[str, str, int | None]:
         _raise_after(0.3, error("the watchdog"))
     failed = _failed(lambda: group.broadcast(data if group.rank == 0 else None))
     if group.rank == 0:
-        # It is of nobody else afterwards.
+        # It is of no other process afterwards.
         data.append(1)
         _say("given up")
     return failed

@@ -180,7 +180,7 @@ class Addresses(unittest.TestCase):
             ({"MASTER_ADDR": "nodeb"}, self.debian, "10.1.0.1"),
             ({"RDMC_IP": "10.9.0.1", "MASTER_ADDR": "nodeb"}, self.debian, "10.9.0.1"),
             ({}, {"nodea": ["::1", "127.0.1.1", "fe80::1%eth0", "10.2.0.1"]}, "10.2.0.1"),
-            # A name that nobody knows is not needed where there is a route.
+            # A name that is not known is not needed where there is a route.
             ({}, {"192.0.2.1": ["10.0.0.1"]}, "10.0.0.1"),
             ({}, {"2001:db8::1": ["fd00::1"]}, "fd00::1"),
         ]

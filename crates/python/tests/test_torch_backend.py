@@ -407,7 +407,7 @@ class Ends(unittest.TestCase):
         members.returned(members.run(_late, 2))
 
     def test_processes_that_end_leave_the_last_operation_to_others(self) -> None:
-        # The root of a short message waits for nobody.
+        # The root of a short message waits for no other process.
         for late, length in ((1, 1), (2, 1), (2, 3_000_000)):
             members.returned(members.run(_leave, 3, late, length))
             lines = f"""

@@ -18,8 +18,8 @@ use rustix::{
 /// Setting a timer to zero would stop it.
 const SOONEST: Duration = Duration::from_nanos(1);
 
-/// Nobody reads the events: the descriptor is only waited for.
-const NOBODY: epoll::EventData = epoll::EventData::new_u64(0);
+/// The events are not read: the descriptor is only waited for.
+const UNUSED: epoll::EventData = epoll::EventData::new_u64(0);
 
 /// A descriptor that is readable while one of three others is: the network's, a timer, and an event that threads signal to each other.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Descriptor {
         let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for fd in [&network, &timer, &signal] {
-            epoll::add(&epoll, fd, NOBODY, epoll::EventFlags::IN)?;
+            epoll::add(&epoll, fd, UNUSED, epoll::EventFlags::IN)?;
         }
         Ok(Self { epoll, network, timer, expires: Mutex::default(), signal })
     }
@@ -52,7 +52,7 @@ impl Descriptor {
         let events = if is_paused { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
         for fd in [&self.network, &self.timer] {
             // It was added, so this cannot fail.
-            let _ = epoll::modify(&self.epoll, fd, NOBODY, events);
+            let _ = epoll::modify(&self.epoll, fd, UNUSED, events);
         }
     }
 

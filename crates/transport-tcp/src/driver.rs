@@ -47,7 +47,7 @@ pub struct TcpTransport {
     polls_without_wait: u32,
     /// The waker has ended a wait since the last [`TcpTransport::take_woken`].
     woken: bool,
-    /// Somebody waits for the event queue.
+    /// The event queue's descriptor is waited for elsewhere.
     is_watched: bool,
 }
 

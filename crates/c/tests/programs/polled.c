@@ -29,7 +29,7 @@ static void die(const char *format, ...) {
     if (!(what)) die("line %d: not %s", __LINE__, #what); \
   } while (0)
 
-// Dies unless the call succeeds.
+// Ends the program unless the call succeeds.
 #define DO(call)                                                       \
   do {                                                                 \
     rdmc_error error;                                                  \

@@ -157,7 +157,7 @@ def _divide(memory: memoryview, element: str, by: int) -> None:
         kind = torch.bfloat16 if element == "bf2" else getattr(torch, f"float{8 * int(element[1:])}")
         torch.frombuffer(memory, dtype=kind).div_(by)
     elif numpy is not None:
-        # Who has such an array has the package of its type.
+        # The package of its type is loaded where there is such an array.
         kind = sys.modules["ml_dtypes"].bfloat16 if element == "bf2" else element
         values = numpy.frombuffer(memory, kind)
         numpy.divide(values, values.dtype.type(by), out=values)

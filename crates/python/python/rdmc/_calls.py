@@ -191,7 +191,7 @@ class Calls:
         self._is_closed = False
         self._has_failed = False
         self._worker: _Worker | None = None
-        # Held by the operation that is under way, and by who joins messages.
+        # Held by the operation that is under way, and while messages are joined.
         self._turn = _Turn()
         self._opening = _Turn()
 
@@ -270,7 +270,7 @@ class Calls:
         if not self._begin_end():
             return
         try:
-            # After an operation has raised that the group has failed, nobody waits for this one.
+            # After an operation has raised that the group has failed, no member waits for this one.
             self._make(lambda: None if self._has_failed else self.endpoint.close(timeout))
         finally:
             self.endpoint.drop()

@@ -50,7 +50,7 @@ class Work(_c10d.Work):  # type: ignore[misc]
         super().__init__()
         self._work = work
         self._outputs = outputs
-        # What is left to do when the operation has succeeded, once: by whoever learns of it first.
+        # What is left to do when the operation has succeeded, once: on the first thread that learns of it.
         self._finish = finish
         self._lock = threading.RLock()
         self._future: Any = None

@@ -28,7 +28,7 @@ from rdmc.group import DEFAULT_TIMEOUT, Group, Network
 
 @dataclass(frozen=True)
 class _Operation:
-    """What all processes call. ``call``: how many this process has called before, so that nobody takes the answer to another."""
+    """What all processes call. ``call``: how many this process has called before, so that an answer to another call is not taken."""
 
     call: int
     name: str
@@ -141,7 +141,7 @@ class HostGroup:
                 self._group = Group._meet(network, meeting.ip, exchanged, number)
                 self._accept(listener, followers, time.monotonic() + self._timeout)
             except BaseException:
-                # Those who have come are told why.
+                # Processes that have come are told why.
                 with suppress(TimedOut):
                     self._accept(listener, followers, time.monotonic())
                 raise
