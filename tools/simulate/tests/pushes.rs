@@ -144,7 +144,7 @@ fn a_host_that_dies_fails_alone_beside_hosts_with_slow_storage() {
 fn a_host_that_joins_ends_groups_whose_storage_is_slow_and_nobody_fails() {
     let mut scenario = scenario(3);
     for host in &mut scenario.hosts[..2] {
-        host.store_ns = 5 * SECOND_NS;
+        host.store_ns = 20 * SECOND_NS;
     }
     (scenario.hosts[2].joins, scenario.hosts[2].start_ns) = (true, 20 * SECOND_NS);
     let outcome = run(&scenario);

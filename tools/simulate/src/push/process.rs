@@ -138,9 +138,7 @@ impl Process {
     /// Returns whether the process has ended completely.
     pub(super) fn is_gone(&self) -> bool {
         match &self.engine {
-            Some(engine) => {
-                self.is_over && engine.groups().next().is_none() && !self.is_storing()
-            }
+            Some(engine) => self.is_over && engine.groups().next().is_none() && !self.is_storing(),
             None => true,
         }
     }

@@ -9,9 +9,9 @@ use std::{
 use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
-        ChunkDigests, Copy, CopyDigest, Deferred, FAILURE_DEADLINE, Introduction, ListingComes, Offer,
-        Ranges, ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage, StreamOffer,
-        Terms, ToReceiver, ToRoot, TreeOffer, WaitedFor, first, handle,
+        ChunkDigests, Copy, CopyDigest, Deferred, FAILURE_DEADLINE, Introduction, ListingComes,
+        Offer, Ranges, ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage,
+        StreamOffer, Terms, ToReceiver, ToRoot, TreeOffer, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
