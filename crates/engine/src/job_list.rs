@@ -78,6 +78,11 @@ impl JobList {
         Some(ended)
     }
 
+    /// Gives up jobs that have not begun; they end soon. No more are submitted.
+    pub(crate) fn give_up(&self) {
+        self.disks.end(self.lane);
+    }
+
     /// Returns whether jobs have not ended, so that memory that the application provided is in use.
     pub(crate) fn is_busy(&self) -> bool {
         !self.jobs.is_empty()
@@ -106,6 +111,6 @@ impl JobList {
 
 impl Drop for JobList {
     fn drop(&mut self) {
-        self.disks.end(self.lane);
+        self.give_up();
     }
 }

@@ -45,8 +45,9 @@ impl Staging {
         }
     }
 
-    /// Drops everything that no job uses; called once the group has failed.
+    /// Drops everything that no job uses, and jobs that have not begun; called once the group has failed.
     pub(crate) fn clear(&mut self) {
+        self.jobs.give_up();
         self.blocks.clear();
         self.outbox.clear();
         self.shadows.iter_mut().for_each(Shadows::clear);

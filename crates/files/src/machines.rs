@@ -13,8 +13,8 @@ pub use crate::{
     },
     ranges::{ByteRange, RangeList, Ranges},
     receiver::{
-        Announcements, Copy, Effects as ReceiverEffects, Event as ReceiverEvent, Found,
-        ListingComes, ListingMember, Member, MemberEvent, ReceiverMachine, first, handle,
+        Announcements, Copy, Deferred, Effects as ReceiverEffects, Event as ReceiverEvent, Found,
+        Free, ListingComes, ListingMember, Member, MemberEvent, ReceiverMachine, first, handle,
     },
     resume::{ChunkDigests, Chunking, SourceChunks},
     stream_message::StreamMessage,

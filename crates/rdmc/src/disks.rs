@@ -2,10 +2,13 @@
 //! that stalls delays that group only.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     io,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -20,8 +23,20 @@ use crate::panics::panic_text;
 /// lane.
 pub(crate) struct DiskThreads {
     shared: Arc<Shared>,
-    lanes: Mutex<HashMap<Lane, Sender<Job>>>,
+    lanes: Mutex<HashMap<Lane, Queue>>,
     threads: Threads,
+}
+
+/// The jobs of a lane, which ends with this.
+struct Queue {
+    jobs: Sender<Job>,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
 }
 
 struct Shared {
@@ -38,13 +53,14 @@ impl DiskThreads {
         Self { shared: Arc::new(shared), lanes: Mutex::default(), threads: Threads::default() }
     }
 
-    fn start(&self, lane: Lane) -> io::Result<Sender<Job>> {
+    fn start(&self, lane: Lane) -> io::Result<Queue> {
         let (sender, jobs) = unbounded();
-        let shared = Arc::clone(&self.shared);
+        let (shared, has_ended) = (Arc::clone(&self.shared), Arc::<AtomicBool>::default());
+        let queue = Queue { jobs: sender, has_ended: Arc::clone(&has_ended) };
         let name = format!("rdmc-storage-{}", lane.group);
         let what = format!("storage of group {}", lane.group);
-        self.threads.spawn(&name, what, move || shared.work(lane, &jobs))?;
-        Ok(sender)
+        self.threads.spawn(&name, what, move || shared.work(lane, &jobs, &has_ended))?;
+        Ok(queue)
     }
 
     /// Describes the jobs that have not ended.
@@ -70,8 +86,12 @@ impl DiskThreads {
 }
 
 impl Shared {
-    fn work(&self, lane: Lane, jobs: &Receiver<Job>) {
+    fn work(&self, lane: Lane, jobs: &Receiver<Job>, has_ended: &AtomicBool) {
         for job in jobs {
+            if has_ended.load(Ordering::Relaxed) {
+                self.skip(job, io::Error::other("its group has ended"));
+                continue;
+            }
             lock(&self.running).insert(lane, (job.what.clone(), Instant::now()));
             let (lane, number) = (job.lane, job.number);
             // The application's storage may panic; the lane goes on, and the group fails.
@@ -82,6 +102,13 @@ impl Shared {
             lock(&self.running).remove(&lane);
             self.report(done);
         }
+    }
+
+    /// Reports a job that was not done and uses its memory no more.
+    fn skip(&self, job: Job, error: io::Error) {
+        let (lane, number) = (job.lane, job.number);
+        drop(job);
+        self.report(Done { lane, number, outcome: Err(error) });
     }
 
     fn report(&self, done: Done) {
@@ -98,20 +125,15 @@ impl Shared {
 impl Disks for DiskThreads {
     fn submit(&self, job: Job) {
         let mut lanes = lock(&self.lanes);
-        let known = lanes.get(&job.lane).cloned();
-        let sender = known.map_or_else(|| self.start(job.lane), Ok);
-        match sender {
-            Ok(sender) => {
-                lanes.insert(job.lane, sender.clone());
-                // The thread does not end before the lane does.
-                let _ = sender.send(job);
-            }
-            Err(error) => {
-                let (lane, number) = (job.lane, job.number);
-                drop(job);
-                self.shared.report(Done { lane, number, outcome: Err(error) });
-            }
-        }
+        let queue = match lanes.entry(job.lane) {
+            Entry::Occupied(queue) => queue.into_mut(),
+            Entry::Vacant(place) => match self.start(job.lane) {
+                Ok(queue) => place.insert(queue),
+                Err(error) => return self.shared.skip(job, error),
+            },
+        };
+        // The thread does not end before the lane does.
+        let _ = queue.jobs.send(job);
     }
 
     fn has_done(&self) -> bool {

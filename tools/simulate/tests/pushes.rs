@@ -17,6 +17,7 @@ fn scenario(hosts: usize) -> PushScenario {
         is_absent: false,
         joins: false,
         disk_ns: 0,
+        store_ns: 0,
         verify_ns: 0,
         rate_bytes_per_s: None,
         partial_percent: 0,
@@ -121,6 +122,44 @@ fn a_host_whose_disk_fails_says_why_and_no_other_host_is_blamed() {
             }
         }
     }
+}
+
+/// What storage still writes for a group that has ended delays the group after it.
+#[test]
+fn a_host_that_dies_fails_alone_beside_hosts_with_slow_storage() {
+    for step in (10..200).step_by(10) {
+        let mut scenario = scenario(3);
+        for host in &mut scenario.hosts[1..] {
+            host.store_ns = 5 * SECOND_NS;
+        }
+        let what = PushFault::Kill { machine: 1, damages: false };
+        scenario.planned_faults = vec![PlannedPushFault { step, what }];
+        let end = first(&scenario);
+        assert!(matches!(end.steps[0], Some(Step::Failed(_))), "step {step}: {end:?}");
+        assert_eq!(end.steps[1..], [Some(Step::Published), Some(Step::Published)], "step {step}");
+    }
+}
+
+#[test]
+fn a_host_that_joins_ends_groups_whose_storage_is_slow_and_nobody_fails() {
+    let mut scenario = scenario(3);
+    for host in &mut scenario.hosts[..2] {
+        host.store_ns = 20 * SECOND_NS;
+    }
+    (scenario.hosts[2].joins, scenario.hosts[2].start_ns) = (true, 20 * SECOND_NS);
+    let outcome = run(&scenario);
+    assert_eq!(outcome.joined, 2, "in each push");
+    assert_eq!(outcome.ends[0].steps, [const { Some(Step::Published) }; 3]);
+}
+
+#[test]
+fn storage_that_does_not_answer_is_named_and_fails_its_host_alone() {
+    let mut scenario = scenario(3);
+    scenario.hosts[1].store_ns = 3600 * SECOND_NS;
+    let end = first(&scenario);
+    let Some(Step::Failed(reason)) = &end.steps[1] else { panic!("{end:?}") };
+    assert!(reason.contains("storage"), "{reason}");
+    assert_eq!([&end.steps[0], &end.steps[2]], [&Some(Step::Published); 2], "{end:?}");
 }
 
 #[test]

@@ -5,11 +5,13 @@ use std::{
     path::PathBuf,
     sync::{Arc, atomic::Ordering},
     thread,
+    time::Instant,
 };
 
 use rdmc::{Application, Context, Error, Group};
 
 use super::{
+    deferred::{Deferred, Free},
     destination::{prepare, start_hasher},
     error::ReceiveError,
     listing::{Listing, ListingMember},
@@ -45,6 +47,7 @@ pub(super) struct Io<'a> {
     copy: Option<HashedCopy>,
     /// Joined groups.
     groups: BTreeMap<u64, Group>,
+    begun: Instant,
 }
 
 /// The growing copy and its hasher.
@@ -64,6 +67,7 @@ impl<'a> Io<'a> {
             context: None,
             copy: None,
             groups: BTreeMap::new(),
+            begun: Instant::now(),
         }
     }
 
@@ -81,6 +85,26 @@ impl<'a> Io<'a> {
             self.root.send(&ToRoot::Waited { group, waited })?;
         }
         Ok(())
+    }
+
+    /// Gives messages that wait for their place in the copy memory, if that is free now.
+    pub(super) fn accept_deferred(&self) -> Result<(), ReceiveError> {
+        let Some(HashedCopy { copy, .. }) = &self.copy else { return Ok(()) };
+        let (now, is_joined) = (self.begun.elapsed(), |group| self.groups.contains_key(&group));
+        let free = copy.deferred.take_free(now, is_joined).map_err(ReceiveError::Storage)?;
+        for Free { group, message, region } in free {
+            if let Some(group) = self.groups.get(&group)
+                && let Err(error) = group.accept(message, region)
+            {
+                // One that has ended reports that itself.
+                group.abort(&error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_deferred(&self, group: u64) {
+        self.copy.iter().for_each(|hashed| hashed.copy.deferred.forget(group));
     }
 
     /// Ends all groups; keeps the partial copy or removes it.
@@ -140,10 +164,12 @@ impl Effects for Io<'_> {
 
     fn remove_group(&mut self, number: u64) {
         self.groups.remove(&number);
+        self.forget_deferred(number);
     }
 
-    fn discard_group(&mut self, _number: u64, _group: Group) {
+    fn discard_group(&mut self, number: u64, _group: Group) {
         // Dropping it ends it.
+        self.forget_deferred(number);
     }
 
     fn send_message(&mut self, message: &ToRoot) -> Result<(), Error> {
@@ -209,7 +235,8 @@ impl Effects for Io<'_> {
         let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
         let region = target.region()?;
         let (hasher, in_place) = start_hasher(target, options, hashed)?;
-        let copy = Copy { region, has: Arc::default(), bytes, in_place };
+        let deferred = Deferred::default();
+        let copy = Copy { region, has: Arc::default(), bytes, in_place, deferred };
         let is_complete = copy.add_all(has);
         self.copy = Some(HashedCopy { copy, _hasher: hasher });
         self.root.settings.reception.stepped();

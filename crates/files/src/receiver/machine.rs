@@ -232,7 +232,8 @@ impl ReceiverMachine {
         }
     }
 
-    /// A group has closed with success, or failed; it does not access the target any more.
+    /// A group has closed with success, or failed. It does not access the target any more, except that a write may be in progress
+    /// ([`super::Deferred`]).
     pub fn on_ended(
         &mut self,
         effects: &mut impl Effects,

@@ -7,6 +7,7 @@ use std::sync::{
 
 use rdmc::{Application, Failure, Incoming, Region};
 
+use super::deferred::Deferred;
 use crate::{
     hash::InPlace,
     messages::Start,
@@ -21,6 +22,8 @@ pub struct Copy {
     /// Length of `has`; written under its lock.
     pub bytes: Arc<AtomicU64>,
     pub in_place: InPlace,
+    /// Messages whose place a group before is still being written for.
+    pub deferred: Deferred,
 }
 
 impl Copy {
@@ -93,6 +96,10 @@ impl<F: FnMut(MemberEvent) + Send + 'static> Application for Member<F> {
             ));
         }
         match self.copy.region.slice(start as usize..end as usize) {
+            Ok(region) if Deferred::is_in_use(&region) => {
+                self.copy.deferred.add(self.number, message, region);
+                Incoming::Later
+            }
             Ok(region) => Incoming::Into(region),
             Err(error) => Incoming::Refuse(error.to_string()),
         }
@@ -115,5 +122,60 @@ impl<F: FnMut(MemberEvent) + Send + 'static> Application for Member<F> {
 
     fn closed(&mut self) {
         (self.notify)(MemberEvent::Ended(self.number, Ok(())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, time::Duration};
+
+    use super::*;
+    use crate::receiver::deferred::Free;
+
+    const JOINED: fn(u64) -> bool = |_| true;
+
+    /// A member of group 8 with two messages of 50 bytes each, in a file.
+    fn member() -> Member<impl FnMut(MemberEvent)> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(100).unwrap();
+        let region = Region::from_file_writable(&file, 100).unwrap();
+        let (has, bytes, in_place) = (Arc::default(), Arc::default(), mpsc::channel().0);
+        let copy = Copy { region, has, bytes, in_place, deferred: Deferred::default() };
+        Member { number: 8, ranges: vec![(0, 50), (50, 100)], copy, notify: drop }
+    }
+
+    #[test]
+    fn a_message_waits_until_an_ended_group_has_written_to_its_place() {
+        let mut member = member();
+        let written = member.copy.region.write_stored(40..50).unwrap();
+        assert!(matches!(member.incoming(1, 50), Incoming::Into(_)), "its place is free");
+        assert!(matches!(member.incoming(0, 50), Incoming::Later));
+        let deferred = member.copy.deferred.clone();
+        let at = Duration::from_secs;
+        assert!(deferred.take_free(at(7), JOINED).unwrap().is_empty());
+        assert!(deferred.take_free(at(51), JOINED).unwrap().is_empty());
+        drop(written);
+        assert!(deferred.take_free(at(99), |group| group != 8).unwrap().is_empty(), "not joined");
+        let free = deferred.take_free(at(99), JOINED).unwrap();
+        let [Free { group: 8, message: 0, region }] = &free[..] else { panic!("{free:?}") };
+        assert_eq!(region.len(), 50);
+        assert!(region.write_stored(0..50).is_ok());
+        assert!(deferred.take_free(at(99), JOINED).unwrap().is_empty(), "once");
+    }
+
+    #[test]
+    fn storage_that_does_not_answer_is_named_and_no_group_that_has_ended_waits_for_it() {
+        let mut member = member();
+        let _written = member.copy.region.write_stored(0..1).unwrap();
+        assert!(matches!(member.incoming(0, 50), Incoming::Later));
+        let deferred = member.copy.deferred.clone();
+        let at = Duration::from_secs;
+        assert!(deferred.take_free(at(1), JOINED).is_ok());
+        assert!(deferred.take_free(at(45), JOINED).is_ok());
+        let error = deferred.take_free(at(46), JOINED).unwrap_err();
+        assert!(error.contains("storage does not answer"), "{error}");
+        assert!(error.contains("(deleted)"), "the file's name: {error}");
+        deferred.forget(8);
+        assert!(deferred.take_free(at(99), JOINED).unwrap().is_empty());
     }
 }

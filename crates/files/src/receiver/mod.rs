@@ -11,6 +11,8 @@ mod announced;
 mod backlog;
 mod call;
 mod command;
+#[doc(hidden)]
+mod deferred;
 mod destination;
 #[doc(hidden)]
 mod dispatch;
@@ -42,6 +44,8 @@ mod writing;
 #[doc(hidden)]
 pub use announced::{Announcements, Found};
 pub use call::{call, join};
+#[doc(hidden)]
+pub use deferred::{Deferred, Free};
 #[doc(hidden)]
 pub use dispatch::{first, handle};
 pub use error::ReceiveError;

@@ -169,6 +169,7 @@ fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError>
     let mut reported_at = Instant::now();
     let outcome = receive(root, &mut io, (bytes, comes), |io| {
         path = path.take().or_else(|| io.path());
+        io.accept_deferred()?;
         if reported_at.elapsed() >= WAITS_INTERVAL {
             reported_at = Instant::now();
             io.report_waits()?;

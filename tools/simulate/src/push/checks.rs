@@ -22,6 +22,8 @@ struct Disturbances {
 /// What hosts without faults need to prepare their targets and fabrics, and their threads to look, twice: one that connects meanwhile
 /// is waited for, too.
 const PREPARED_NS: u64 = 8 * SECOND_NS;
+/// Storage that takes as long for a read or write may count as stuck.
+const STORED_NS: u64 = 45 * SECOND_NS;
 /// A host or the root that stops for less loses no connection.
 const TOLERATED_NS: u64 = 2 * SECOND_NS;
 
@@ -67,11 +69,15 @@ fn disturbances(faults: &[Done], host: usize) -> Disturbances {
 impl World<'_> {
     /// Returns how long a push may take after the last disturbance.
     pub(super) fn bound_ns(&self) -> u64 {
+        let members = u64::from(self.scenario.machines());
         let own_ns = |host: &HostScenario| {
             let HostFaults { absent_ns, prepare_ns, fabric_ns, .. } = host.faults;
             let rate = host.rate_bytes_per_s.unwrap_or(self.scenario.network.rate_bytes_per_s);
             let alone_ns = self.scenario.bytes.saturating_mul(SECOND_NS) / rate;
-            absent_ns + prepare_ns + fabric_ns + host.verify_ns + alone_ns
+            // Each block is written, and read again for those that it is relayed to.
+            let jobs = (self.scenario.bytes / self.scenario.block_bytes + 2) * members
+                + self.scenario.files.len() as u64;
+            absent_ns + prepare_ns + fabric_ns + host.verify_ns + alone_ns + jobs * host.store_ns
         };
         let slowest_ns = self.scenario.hosts.iter().map(own_ns).max().unwrap_or(0);
         (600 * SECOND_NS * u64::from(self.scenario.retries + 1)).max(slowest_ns * 3)
@@ -179,6 +185,7 @@ impl World<'_> {
         let disturbances = disturbances(&self.facts.faults, host);
         let is_first = self.facts.pushes == 1;
         let is_late = is_first && (plan.is_absent || plan.start_ns >= 29 * SECOND_NS);
+        let is_stuck = plan.store_ns >= STORED_NS;
         let has_faults = plan.faults != HostFaults::default() || self.has_source_faults();
         let may_differ = has_faults
             || self.facts.faults.iter().any(|done| matches!(done.what, Fault::Corrupt { .. }));
@@ -191,7 +198,8 @@ impl World<'_> {
                 )
                 || disturbances.host
                 || disturbances.connections_lost > 1)
-            || is_late;
+            || is_late
+            || is_stuck;
         let has_published = self.facts.hosts[host].has_published;
         let problem = match step {
             Step::Published if !has_published || !is_whole => "counts as published".to_owned(),

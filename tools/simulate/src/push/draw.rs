@@ -75,7 +75,18 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         1 => draw_tree(&mut dice, &mut scenario),
         _ => {}
     }
+    draw_storage(&mut dice, &mut scenario);
     scenario
+}
+
+/// Makes the storage of some hosts slow: for a few of its jobs it takes longer than a failed group waits for it.
+fn draw_storage(dice: &mut Dice, scenario: &mut PushScenario) {
+    if scenario.stream.is_some() || !dice.percent(20) {
+        return;
+    }
+    for host in &mut scenario.hosts {
+        host.store_ns = rarely(dice, 60, MS, 4 * S);
+    }
 }
 
 /// Makes the object a tree, of which some hosts have files.
@@ -170,6 +181,7 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
         },
         is_absent: dice.percent(2),
         joins: false,
+        store_ns: 0,
         disk_ns: rarely(dice, 40, MS, 3 * S),
         verify_ns: rarely(dice, 60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),

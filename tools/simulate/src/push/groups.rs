@@ -3,7 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use engine::{Error, Event, GroupSettings};
-use files::machines::{ListingMember, Member, MemberEvent, Start};
+use files::{
+    machines::{Free, ListingMember, Member, MemberEvent, Start},
+    receiver::ReceiveError,
+};
 use rdmc::{Application, Incoming};
 
 use super::{
@@ -29,8 +32,51 @@ impl World<'_> {
         let breaches = self.processes[index].watch.take_breaches();
         self.facts.violations.extend(breaches);
         self.take_news(index);
+        self.plan_storing(index);
         self.settle_disk(index);
         self.plan_deadline(index);
+    }
+
+    /// Schedules the end of the read or write of a copy that is in progress.
+    fn plan_storing(&mut self, index: usize) {
+        let process = &self.processes[index];
+        if process.is_storing() && process.stores_until_ns.is_none() {
+            let until_ns = self.now_ns() + self.host_of(index).store_ns;
+            self.processes[index].stores_until_ns = Some(until_ns);
+            self.plan(until_ns, Due::Stored(index));
+        }
+    }
+
+    pub(super) fn end_storing(&mut self, index: usize) {
+        let process = &mut self.processes[index];
+        process.stores_until_ns = None;
+        process.device.iter().for_each(|device| device.finish_one());
+        self.look(index);
+    }
+
+    /// Gives messages of a receiver that wait for their place in its copy memory, if that is free now.
+    pub(super) fn accept_deferred(&mut self, index: usize) {
+        let now = self.network.now();
+        let Process { engine: Some(engine), receiver: Some(receiver), standing, .. } =
+            &mut self.processes[index]
+        else {
+            return;
+        };
+        let Some(copy) = receiver.copy.as_ref().filter(|_| receiver.session.is_some()) else {
+            return;
+        };
+        match copy.deferred.take_free(now, |group| standing.contains(&group)) {
+            Ok(free) => {
+                for Free { group, message, region } in free {
+                    if let Err(error) = engine.accept(group, message, region) {
+                        // One that has ended reports that itself.
+                        let _ = engine.abort(group, &error.to_string());
+                    }
+                }
+                self.look(index);
+            }
+            Err(reason) => self.end_session(index, Some(&ReceiveError::Storage(reason))),
+        }
     }
 
     fn plan_deadline(&mut self, index: usize) {

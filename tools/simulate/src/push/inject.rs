@@ -125,6 +125,7 @@ impl World<'_> {
         self.network.kill(index);
         let process = &mut self.processes[index];
         process.engine = None;
+        process.device.iter().for_each(|device| device.clear());
         process.joinings.clear();
         process.inbox.clear();
         let machine = process.machine;

@@ -84,6 +84,7 @@ impl World<'_> {
             | Due::Create(process, _)
             | Due::DiskFails(process)
             | Due::Hashed(process)
+            | Due::Stored(process)
             | Due::Digest(process, _)
             | Due::Read(process)
             | Due::Written(process)
@@ -121,6 +122,7 @@ impl World<'_> {
             Due::Create(process, group) => self.create(process, group),
             Due::DiskFails(process) => self.disk_fails(process),
             Due::Hashed(process) => self.hashed(process),
+            Due::Stored(process) => self.end_storing(process),
             Due::Checked(line, right) => {
                 let root = self.lines[line].root;
                 self.note(root, Note::Checked(line, right));
@@ -168,6 +170,7 @@ impl World<'_> {
         }
         self.report_work(index);
         self.report_waited(index);
+        self.accept_deferred(index);
         self.plan(self.now_ns() + PROGRESS_NS, Due::Progress(index));
     }
 

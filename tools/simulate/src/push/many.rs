@@ -188,6 +188,7 @@ impl ManyHosts {
             start_ns: if is_silent { NEVER_NS } else { logins * self.login_ns },
             is_absent: false,
             joins: false,
+            store_ns: 0,
             disk_ns: MS,
             verify_ns: MS,
             rate_bytes_per_s: self.is_slow(host).then_some(self.rate_bytes_per_s / 10),

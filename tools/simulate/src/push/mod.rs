@@ -25,6 +25,7 @@ mod scenario;
 mod seats;
 mod settings;
 mod shrink;
+mod storage;
 mod stream;
 mod stream_end;
 mod tally;

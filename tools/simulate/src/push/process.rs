@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     net::{Ipv4Addr, SocketAddr},
-    sync::mpsc,
+    sync::{Arc, mpsc},
 };
 
 use engine::GroupSettings;
@@ -13,7 +13,7 @@ use files::machines::{
 use rdmc::{Application, Error, Failure, Region};
 use transport_sim::SimLink;
 
-use super::stream_end::StreamEnd;
+use super::{storage::Device, stream_end::StreamEnd};
 use crate::{actor::MemberEngine, node::Watch};
 
 /// One process of rdmc at a machine. Its index is also its number in the simulated network.
@@ -21,6 +21,10 @@ pub(super) struct Process {
     pub(super) machine: usize,
     /// `None` once it was killed.
     pub(super) engine: Option<MemberEngine>,
+    /// Reads and writes its copy, if that takes its time.
+    pub(super) device: Option<Arc<Device>>,
+    /// When the job in progress ends.
+    pub(super) stores_until_ns: Option<u64>,
     pub(super) watch: Watch,
     pub(super) joinings: BTreeMap<u64, Joining>,
     /// Groups that were created, as far as the decision thread was notified.
@@ -134,9 +138,14 @@ impl Process {
     /// Returns whether the process has ended completely.
     pub(super) fn is_gone(&self) -> bool {
         match &self.engine {
-            Some(engine) => self.is_over && engine.groups().next().is_none(),
+            Some(engine) => self.is_over && engine.groups().next().is_none() && !self.is_storing(),
             None => true,
         }
+    }
+
+    /// Returns whether its copy is being read or written.
+    pub(super) fn is_storing(&self) -> bool {
+        self.device.as_ref().is_some_and(|device| device.is_busy())
     }
 
     pub(super) fn is_dead(&self) -> bool {

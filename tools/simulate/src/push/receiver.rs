@@ -9,9 +9,9 @@ use std::{
 use files::{
     Changes, Manifest, TargetError, Verified,
     machines::{
-        ChunkDigests, Copy, CopyDigest, FAILURE_DEADLINE, Introduction, ListingComes, Offer,
-        Ranges, ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage, StreamOffer,
-        Terms, ToReceiver, ToRoot, TreeOffer, WaitedFor, first, handle,
+        ChunkDigests, Copy, CopyDigest, Deferred, FAILURE_DEADLINE, Introduction, ListingComes,
+        Offer, Ranges, ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage,
+        StreamOffer, Terms, ToReceiver, ToRoot, TreeOffer, WaitedFor, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -23,6 +23,7 @@ use super::{
     process::{Note, Receiver, address},
     scenario::HostFaults,
     settings::name,
+    storage::{bytes_of, stored},
     world::{Due, PROGRESS_NS, SECOND_NS, World},
 };
 
@@ -178,7 +179,7 @@ impl World<'_> {
     }
 
     /// Ends the session: sends a last message, and releases all resources.
-    fn end_session(&mut self, index: usize, error: Option<&ReceiveError>) {
+    pub(super) fn end_session(&mut self, index: usize, error: Option<&ReceiveError>) {
         let host = self.processes[index].machine - 1;
         self.remark(|| match error {
             Some(error) => format!("host {host}, process {index}: {error}"),
@@ -218,7 +219,8 @@ impl World<'_> {
     /// Keeps or removes a target of an ended session once no group writes it.
     pub(super) fn settle_disk(&mut self, index: usize) {
         let process = &mut self.processes[index];
-        let has_groups = process.engine.as_ref().is_some_and(|it| it.groups().next().is_some());
+        let has_groups = process.engine.as_ref().is_some_and(|it| it.groups().next().is_some())
+            || process.is_storing();
         let machine = process.machine;
         let Some(receiver) = &mut process.receiver else { return };
         let Some(keeps) = receiver.keeps.filter(|_| !has_groups) else { return };
@@ -237,7 +239,7 @@ impl World<'_> {
         let (Some(region), false) = (&receiver.region, self.processes[index].is_over) else {
             return;
         };
-        match region.read(0..region.len()) {
+        match bytes_of(region) {
             Ok(copy) => {
                 let own = match self.is_first() && self.host_of(index).faults.differs {
                     true => blake3::hash(b"another copy"),
@@ -287,7 +289,7 @@ impl World<'_> {
 
 /// Returns the bytes of a region; nothing while it is leased for writing, which no check accepts.
 pub(super) fn contents(region: &Region) -> Vec<u8> {
-    region.read(0..region.len()).map(|lease| lease.to_vec()).unwrap_or_default()
+    bytes_of(region).unwrap_or_default()
 }
 
 /// A receiver's surroundings, for its session.
@@ -350,6 +352,10 @@ impl AtHost<'_, '_> {
         }
     }
 
+    fn forget_deferred(&mut self, group: u64) {
+        self.receiver().copy.iter().for_each(|copy| copy.deferred.forget(group));
+    }
+
     /// Blocks the decision thread for this time.
     fn work(&mut self, for_ns: u64) {
         let now_ns = self.world.now_ns();
@@ -366,10 +372,12 @@ impl ReceiverEffects for AtHost<'_, '_> {
     }
 
     fn discard_group(&mut self, group: u64, (): ()) {
+        self.forget_deferred(group);
         self.world.abort(self.index, group, "its application dropped the group");
     }
 
     fn remove_group(&mut self, group: u64) {
+        self.forget_deferred(group);
         self.world.processes[self.index].standing.remove(&group);
     }
 
@@ -432,7 +440,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
             bytes[range.clone()].copy_from_slice(&source[range]);
         }
         let partial = if is_left { self.world.partial(&bytes) } else { None };
-        self.receiver().region = Some(Region::from_vec(bytes));
+        self.receiver().region = Some(match self.world.host_of(index).store_ns {
+            0 => Region::from_vec(bytes),
+            _ => stored(bytes),
+        });
         Ok((kept, partial))
     }
 
@@ -459,7 +470,8 @@ impl ReceiverEffects for AtHost<'_, '_> {
         receiver.kept = has.clone();
         let Some(region) = receiver.region.clone() else { return Ok(false) };
         let (has_none, bytes) = (Default::default(), Default::default());
-        let copy = Copy { region, has: has_none, bytes, in_place: sender };
+        let deferred = Deferred::default();
+        let copy = Copy { region, has: has_none, bytes, in_place: sender, deferred };
         let is_whole = copy.add_all(has);
         receiver.known.extend(in_place.try_iter().map(|(start, length)| (start, start + length)));
         (receiver.copy, receiver.in_place) = (Some(copy), Some(in_place));
@@ -535,7 +547,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
             return Ok(Some(false));
         }
         let Some(region) = self.receiver().region.clone() else { return Ok(Some(false)) };
-        match region.read(0..region.len()) {
+        match bytes_of(&region) {
             Err(error) => self.world.facts.violated(format!("machine {machine}: {error}")),
             Ok(copy) if copy[..] != self.world.source[..] => {
                 self.world.facts.violated(format!("machine {machine} publishes something else"));
@@ -555,7 +567,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
                 let since_ns = until_ns - self.world.host_of(index).disk_ns;
                 let syncs = self.world.syncs();
                 let disk = &mut self.world.machines[machine].disk;
-                disk.publish(copy.to_vec(), since_ns, until_ns, syncs);
+                disk.publish(copy, since_ns, until_ns, syncs);
                 let now_ns = self.world.push_ns();
                 let facts = &mut self.world.facts.hosts[machine - 1];
                 (facts.has_published, facts.published_ns) = (true, Some(now_ns));

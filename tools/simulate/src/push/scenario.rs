@@ -120,6 +120,9 @@ pub struct HostScenario {
     pub joins: bool,
     /// How long its disk takes to prepare a target, and to publish it.
     pub disk_ns: u64,
+    /// How long its storage takes for each read and write of a block; 0: the copy is in memory.
+    #[serde(default)]
+    pub store_ns: u64,
     /// Time from its last byte until its digest is known.
     pub verify_ns: u64,
     /// Rate of its ports, if it is not the network's.

@@ -47,6 +47,7 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
         with(&|it| it.hosts[host].partial_percent = 0);
         with(&|it| it.hosts[host].kept_files.clear());
         with(&|it| it.hosts[host].disk_ns = 0);
+        with(&|it| it.hosts[host].store_ns = 0);
         with(&|it| it.hosts[host].verify_ns = 0);
         with(&|it| it.hosts[host].rate_bytes_per_s = None);
         with(&|it| it.hosts[host].start_ns = 1_000_000);

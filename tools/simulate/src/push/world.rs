@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use engine::Engine;
+use engine::{Engine, jobs::Disks};
 use files::{PushSettings, machines::Ranges};
 use transport_sim::SimNet;
 
@@ -15,6 +15,7 @@ use super::{
     scenario::{HostScenario, PushScenario},
     seats::Root,
     settings::root_machine,
+    storage::Device,
 };
 use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
 
@@ -50,6 +51,8 @@ pub(super) enum Due {
     /// A host's disk takes no more.
     DiskFails(usize),
     Hashed(usize),
+    /// A read or write of a copy ends.
+    Stored(usize),
     /// The bytes of a host were compared, by line.
     Checked(usize, Ranges),
     /// The root has read these ranges of the source.
@@ -186,9 +189,18 @@ impl<'a> World<'a> {
         if let Some(rate) = self.machines[machine].rate_bytes_per_s {
             self.network.set_port_rate(index, rate);
         }
+        let host = machine.checked_sub(1).map(|host| &self.scenario.hosts[host]);
+        let takes_time = host.is_some_and(|host| host.store_ns > 0) && receiver.is_some();
+        let device = takes_time.then(Arc::<Device>::default);
+        let engine = match &device {
+            Some(device) => Engine::with_disks(node, Arc::clone(device) as Arc<dyn Disks>),
+            None => Engine::new(node),
+        };
         self.processes.push(Process {
             machine,
-            engine: Some(Engine::new(node)),
+            engine: Some(engine),
+            device,
+            stores_until_ns: None,
             watch,
             joinings: BTreeMap::new(),
             standing: Default::default(),
