@@ -64,7 +64,7 @@ impl Deferred {
     /// Takes messages of groups that are joined whose place is free now. Called several times a second, with the time since any
     /// moment that stays the same.
     ///
-    /// Errors: storage has not answered for [`STORAGE_TIMEOUT`]; names what is stored there.
+    /// Errors: storage has not answered for 45 s; names what is stored there.
     pub fn take_free(
         &self,
         now: Duration,
