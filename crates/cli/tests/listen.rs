@@ -404,3 +404,35 @@ fn a_receiver_without_an_invitation_says_so() {
     let place = Place::with(10);
     place.run_words("receive --session").has_failed_with(1, "no invitation");
 }
+
+/// It ended the push for all, with a reason that named none.
+#[test]
+fn a_listener_that_refuses_its_relays_is_given_up_alone() {
+    let place = place_with_secret(300_000);
+    for refusing in 1..=3 {
+        let listeners: Vec<Listener> = (1..=3)
+            .map(|host| {
+                let directory = format!("at{refusing}-{host}");
+                fs::create_dir(place.path(&directory)).unwrap();
+                let peers = if host == refusing { "127.0.0.1/32" } else { "127.0.0.0/8" };
+                let more = [&SECRET[..], &["--peers", peers]].concat();
+                Listener::at(&place, &format!("127.0.0.{}:0", host + 1), &directory, &more)
+            })
+            .collect();
+        let to =
+            |(host, listener): (usize, &Listener)| format!("127.0.0.{}:{}", host, listener.port);
+        let hosts: Vec<String> = (2..).zip(&listeners).map(to).collect();
+        let push = ["push", "object", "--to", &hosts.join(","), "--algorithm", "chain"];
+        let outcome = place.run(&[&push[..], &SECRET].concat());
+        outcome.has_failed_with(3, "this receiver has to do with --peers 127.0.0.1/32 only");
+        let named = format!("127.0.0.{}", refusing + 1);
+        let line = outcome.err.lines().find(|line| line.contains("has to do with")).unwrap();
+        assert!(line.contains(&named), "{outcome:?}");
+        let is_foreign = !line.contains(&format!("and {named} is another host"));
+        assert!(is_foreign, "its own address: {outcome:?}");
+        for (host, listener) in (1..).zip(&listeners) {
+            let is_copy = place.is_copy(&format!("{}/object", listener.directory));
+            assert_eq!(is_copy, host != refusing, "{outcome:?}");
+        }
+    }
+}

@@ -159,6 +159,28 @@ fn a_full_disk_is_noticed_before_anything_is_sent() {
     assert!(place.temporaries().is_empty());
 }
 
+/// Where it runs out of descriptors depends on the limit: it cannot start, publish, connect to a relay, or accept one.
+#[test]
+fn a_host_that_runs_out_of_file_descriptors_takes_no_copy_from_others() {
+    for limit in 16..=20 {
+        let place = Place::with(100_000);
+        let launcher =
+            format!("sh -c 'case $0 in b) ulimit -n {limit};; esac; exec \"$@\"' {{host}}");
+        let dest = place.path("copy-{host}");
+        let how = ["--launcher", &launcher, "--remote-rdmc", RDMC, "--advertise", "127.0.0.1"];
+        let what = ["push", "object", "--to", "a,b,c,d", "--timeout", "8"];
+        let outcome = place.run(&[&what, &how[..], &["--dest", dest.to_str().unwrap()]].concat());
+        assert!(matches!(outcome.code, Some(0 | 3)), "{limit}: {outcome:?}");
+        for host in ["a", "c", "d"] {
+            assert!(place.is_copy(&format!("copy-{host}")), "{limit}: {outcome:?}");
+        }
+        // Either it has its copy or it says what it lacks.
+        let is_named = outcome.err.lines().any(|line| line.contains("b: "));
+        assert_eq!(outcome.code == Some(0), !is_named, "{limit}: {outcome:?}");
+        assert_eq!(outcome.code == Some(0), place.is_copy("copy-b"), "{limit}: {outcome:?}");
+    }
+}
+
 #[test]
 fn sources_that_cannot_be_sent_are_named() {
     let place = Place::with(10);

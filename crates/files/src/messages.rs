@@ -448,7 +448,8 @@ pub fn join_predicate(error: &Error) -> String {
             let seconds = timeout.as_secs_f64();
             format!("could not be joined: there was no connection to it within {seconds} s")
         }
-        other => format!("could not be joined: {other}"),
+        Error::Timeout { .. } | Error::Peer { .. } => format!("could not be joined: {error}"),
+        own => format!("could not join: {own}"),
     }
 }
 

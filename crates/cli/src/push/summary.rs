@@ -92,6 +92,8 @@ struct HostSummary<'a> {
     repeated_bytes: u64,
     /// If it was deferred: the rate of its group then.
     deferred_at_bytes_per_second: Option<u64>,
+    /// If it got its copy by itself after the others: which of them it could not connect to.
+    apart: Option<&'a str>,
     /// Its share in the delay of its last group; 1 for all members together, the root included.
     waiting_share: Option<f64>,
     peak_resident_bytes: Option<u64>,
@@ -300,6 +302,7 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
         was_there: host.was_there,
         repeated_bytes: host.repeated_bytes,
         deferred_at_bytes_per_second: host.deferred_at,
+        apart: host.apart.as_deref(),
         waiting_share: host.waiting_share,
         peak_resident_bytes: host.peak_resident_bytes,
     }
@@ -349,6 +352,10 @@ fn remarks(report: &PushReport) {
                 host.name
             ));
         }
+        if let Some(why) = host.apart.as_ref().filter(|_| host.state.has_copy()) {
+            let name = &host.name;
+            print_message(format_args!("{name} got its copy by itself after the others: {why}"));
+        }
     }
 }
 
@@ -393,6 +400,7 @@ mod tests {
             was_there,
             repeated_bytes: 0,
             deferred_at: None,
+            apart: None,
             waiting_share: None,
             peak_resident_bytes: None,
         };

@@ -150,7 +150,12 @@ impl Listener {
 
     /// In a directory that is there.
     pub fn again(place: &Place, directory: &str, more: &[&str]) -> Self {
-        let arguments = ["receive", "--listen", "127.0.0.1:0", "--dir", directory];
+        Self::at(place, "127.0.0.1:0", directory, more)
+    }
+
+    /// The same at this address.
+    pub fn at(place: &Place, address: &str, directory: &str, more: &[&str]) -> Self {
+        let arguments = ["receive", "--listen", address, "--dir", directory];
         Self::spawn(place, &[&arguments[..], more].concat(), directory)
     }
 

@@ -2,13 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::SocketAddr,
     time::Duration,
 };
 
 use rdmc::{Algorithm, Error, Failure, FailureKind, Waited};
 
-use super::{host::Host, parts::Part, rate::GroupRate, settings::PushSettings, unjoined::Unjoined};
+use super::{
+    host::Host, pairs::Pairs, parts::Part, rate::GroupRate, settings::PushSettings,
+    unjoined::Unjoined,
+};
 use crate::messages::{Blamed, blamed, join_predicate, predicate, unjoined};
 
 /// How long members of a failed group may take to report.
@@ -59,6 +61,10 @@ pub(super) struct PushGroup {
     /// From then on members have had all their time to join.
     had_time_at: Duration,
     unjoined: Unjoined,
+    /// Hosts that could not join for a reason of their own.
+    own_errors: BTreeMap<usize, String>,
+    /// The host whose report was the first sign of its failure.
+    first_reporter: Option<usize>,
     /// Hosts that were given up meanwhile, even if they have returned.
     lost: BTreeSet<usize>,
 }
@@ -107,6 +113,8 @@ impl PushGroup {
             reports,
             had_time_at: now + settings.member_join_timeout(),
             unjoined: Unjoined::default(),
+            own_errors: BTreeMap::new(),
+            first_reporter: None,
             lost,
         }
     }
@@ -203,20 +211,26 @@ impl PushGroup {
         self.own.get_or_insert((blamed, join_predicate(error)));
     }
 
-    /// A host reports failure, with the ranks of those to which it could not connect.
+    /// A host reports failure with this reason, and the ranks of those to which it could not connect.
     pub(super) fn reported(
         &mut self,
         host: usize,
-        blamed: Option<Blamed>,
+        (blamed, detail): (Option<Blamed>, &str),
         unconnected: &[u32],
         now: Duration,
     ) {
         self.reports.entry(host).or_insert(blamed);
-        if now < self.had_time_at {
-            return;
+        if !self.is_failing() && self.own.is_none() {
+            self.first_reporter.get_or_insert(host);
         }
         // Failures of a group that was joined name who has noticed them.
         let alone = blamed.filter(|it| it.noticed_by.is_none()).map(|it| it.member);
+        if alone.is_some_and(|rank| self.host_of(rank) == Some(host)) {
+            self.own_errors.insert(host, detail.to_owned());
+        }
+        if now < self.had_time_at {
+            return;
+        }
         let members: Vec<Option<usize>> = self.by_rank().collect();
         for &rank in unconnected.iter().chain(&alone) {
             if let Some(&other) = members.get(rank as usize) {
@@ -244,26 +258,19 @@ impl PushGroup {
         is_late.then_some("it took too long to join")
     }
 
-    /// Hosts to give up since they could not connect to others.
-    pub(super) fn unjoined(&self) -> &Unjoined {
-        &self.unjoined
+    /// The members that could not connect to each other.
+    pub(super) fn unjoined(&self) -> &Pairs {
+        self.unjoined.pairs()
     }
 
-    /// Why a host is given up: the predicate of a sentence.
-    pub(super) fn why_of(&self, host: usize, hosts: &[Host]) -> String {
-        let others = self.unjoined.with(host);
-        let Some(other) = others.first() else { return format!("it {}", self.why()) };
-        let other = other.map(|other| &hosts[other]);
-        let name = other.map_or("this machine", |other| &other.plan.name);
-        let address = other.and_then(|other| Some(SocketAddr::new(other.ip?, other.port)));
-        let at = address.map_or(String::new(), |address| format!(" ({address})"));
-        let more = match others.len() {
-            1 => String::new(),
-            all => format!(", and {} more,", all - 1),
-        };
-        format!(
-            "it and {name}{at}{more} could not connect to each other: is there a firewall between them? see --ports"
-        )
+    /// Hosts that could not join for a reason of their own.
+    pub(super) fn own_errors(&self) -> &BTreeMap<usize, String> {
+        &self.own_errors
+    }
+
+    /// The host whose report was the first sign of its failure; none if it failed at the root first.
+    pub(super) fn first_reporter(&self) -> Option<usize> {
+        self.first_reporter
     }
 
     /// Marks a host as given up; false if it is not a member.

@@ -84,6 +84,8 @@ pub struct Host {
     pub lost_reason: String,
     /// Members to which it could not connect although both had all their time; `None` is the root.
     pub apart_from: Vec<Option<usize>>,
+    /// Why it gets its copy by itself after the others: the predicate of a sentence.
+    pub apart: Option<String>,
     /// If it was deferred: the rate of its group then, in bytes per second.
     pub deferred_at: Option<u64>,
     /// How often it was a possible straggler.
@@ -130,6 +132,7 @@ impl Host {
             has_joined: false,
             lost_reason: String::new(),
             apart_from: Vec::new(),
+            apart: None,
             deferred_at: None,
             suspicions: 0,
             waiting_share: None,
@@ -271,6 +274,7 @@ impl Host {
             was_there: self.was_there,
             repeated_bytes: self.repeated_bytes,
             deferred_at: self.deferred_at,
+            apart: self.apart.clone(),
             waiting_share: self.waiting_share,
             peak_resident_bytes: self.peak_resident_bytes,
         }

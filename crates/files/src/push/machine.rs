@@ -11,7 +11,7 @@ use plan::choice::Choice;
 use rdmc::{Error, Fabric, Failure};
 
 use super::{
-    blame::{Blame, Response},
+    blame::{Blame, Response, Round},
     effects::Effects,
     group::{PushGroup, Verdict},
     group_plan::GroupPlan,
@@ -267,7 +267,7 @@ impl<'a> RootMachine<'a> {
             Some(HostEvent::GroupFailed { group, blamed, unconnected, detail, has }) => {
                 if let Some(state) = self.groups.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
-                    state.reported(host, blamed, &unconnected, self.now);
+                    state.reported(host, (blamed, &detail), &unconnected, self.now);
                     if state.awaits_reports(self.now) {
                         return;
                     }
@@ -428,11 +428,10 @@ impl<'a> RootMachine<'a> {
             self.hosts.send_listing(effects, &left, self.now);
         }
         let in_vain = self.object.on_failed(&state, &self.hosts, &mut self.blame);
-        match self.blame.judge(&state, silent, self.rounds, &mut self.hosts) {
+        let round = Round { number: self.rounds, may_set_apart: !self.object.is_stream() };
+        match self.blame.judge(&state, silent, &round, &mut self.hosts) {
             Response::Continue => {}
             Response::FailHosts(given_up) => {
-                let why = |&host: &usize| (host, state.why_of(host, &self.hosts));
-                let given_up: Vec<_> = given_up.iter().map(why).collect();
                 given_up.iter().for_each(|(host, why)| self.fail(effects, *host, why));
             }
             Response::Relay if self.fell_back.is_none() => {

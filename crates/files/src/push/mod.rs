@@ -4,6 +4,7 @@
 //! [`dispatch`] passes events in, which other threads queue, and [`io::Io`] carries out its [`Effects`].
 
 mod accept;
+mod apart;
 mod blame;
 mod connect;
 mod descriptors;
@@ -27,6 +28,7 @@ mod io;
 mod machine;
 mod meant;
 mod object;
+mod pairs;
 mod parts;
 mod prepared;
 mod rate;

@@ -2,9 +2,9 @@
 //!
 //! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
 //! there is one, which spares the root's link; otherwise the root. The root sends to deferred hosts, since a source publishes its
-//! copy only when it need not send any more, and to hosts that could not connect to several others, which may be able to connect to
-//! the root alone. After a failure survivors lack nearly the same bytes; small differences are sent to all of them instead of in many
-//! small groups. A host that could not connect to another one is in a group of its own, from one to which it may connect.
+//! copy only when it need not send any more, and to hosts that could not connect to others, which may be able to connect to the root
+//! alone. After a failure survivors lack nearly the same bytes; small differences are sent to all of them instead of in many
+//! small groups. A host that could not connect to another one is in a group of its own; if the root is that one, from a host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,7 +78,7 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
     }
     let mut used = BTreeMap::new();
     let by_root = |holder: &&Holder<'_>| {
-        let needs_root = holder.is_deferred || holder.apart_from.len() > 1;
+        let needs_root = holder.is_deferred || !holder.apart_from.is_empty();
         needs_root && !holder.apart_from.contains(&None)
     };
     let by_root: BTreeSet<usize> =
@@ -255,14 +255,15 @@ mod tests {
             parts.into_iter().map(|part| (part.source, part.hosts)).collect::<Vec<_>>()
         };
         let rest = [all.clone(), none.clone(), all.clone()];
-        assert_eq!(plan(&rest, &[Some(0)]), [(Some(2), vec![1])]);
-        assert_eq!(plan(&rest, &[Some(0), Some(2)]), [(None, vec![1])]);
-        let four = [all.clone(), none.clone(), all.clone(), all.clone()];
         assert_eq!(
-            plan(&four, &[Some(0), Some(2)]),
+            plan(&rest, &[Some(0)]),
             [(None, vec![1])],
             "perhaps it connects to the root alone"
         );
+        assert_eq!(plan(&rest, &[Some(0), Some(2)]), [(None, vec![1])]);
+        let four = [all.clone(), none.clone(), all.clone(), all.clone()];
+        assert_eq!(plan(&four, &[Some(0), Some(2)]), [(None, vec![1])]);
+        assert_eq!(plan(&four, &[None, Some(0)]), [(Some(2), vec![1])]);
         assert_eq!(plan(&rest, &[None]), [(Some(0), vec![1])]);
         let both = [none.clone(), none.clone(), none.clone()];
         assert_eq!(plan(&both, &[Some(0)]), [(None, vec![0, 2]), (None, vec![1])]);

@@ -40,6 +40,7 @@ pub(super) fn backed_off(lost: &Host, reason: &str, now: Duration) -> Host {
         lost_reason: reason.to_owned(),
         repeated_bytes: lost.repeated_bytes,
         apart_from: lost.apart_from.clone(),
+        apart: lost.apart.clone(),
         deferred_at: lost.deferred_at,
         may_have_published: lost.may_have_published,
         ..Host::new(lost.plan.clone(), lost.retries, until)

@@ -504,6 +504,8 @@ pub struct HostReport {
     pub repeated_bytes: u64,
     /// If it was deferred: the rate of its group then, in bytes per second.
     pub deferred_at: Option<u64>,
+    /// If it got its copy by itself after the others: which of them it could not connect to. The predicate of a sentence.
+    pub apart: Option<String>,
     /// Its share in the delay of its last group; all members together 1, the root included. `None` for groups
     /// shorter than a second. See [`plan::slowness`].
     pub waiting_share: Option<f64>,

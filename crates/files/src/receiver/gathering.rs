@@ -46,11 +46,11 @@ impl GatheringReceiver<'_> {
         group.settings().map_err(|error| error.to_string())
     }
 
-    /// Before a team of these members is joined.
+    /// Before a team of these members is joined, in which this receiver has this rank.
     ///
     /// Errors: this receiver does not accept it.
-    pub fn check_members(&self, members: &[SocketAddr]) -> Result<(), String> {
-        self.root.check_members(self.terms, members)
+    pub fn check_members(&self, members: &[SocketAddr], own_rank: u32) -> Result<(), String> {
+        self.root.check_members(self.terms, members, own_rank)
     }
 
     /// Waits for a message of the root; `None` at the end of the session.

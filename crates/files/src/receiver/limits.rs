@@ -83,16 +83,21 @@ impl RootLimits {
         self.check_accepted(network, root.to_canonical().is_loopback())
     }
 
-    /// Before a group or team of these members is joined.
+    /// Before a group or team of these members is joined, in which this receiver has this rank. Its own address may be none of
+    /// the peers: it does not connect to itself.
     ///
-    /// Errors: it needs more protection than the push has; a member is not one of the peers.
+    /// Errors: it needs more protection than the push has; another member is not one of the peers.
     pub(super) fn check_members(
         &self,
         terms: &Terms,
         members: &[SocketAddr],
+        own_rank: u32,
     ) -> Result<(), String> {
+        let is_foreign = |peers: &Peers, (rank, member): (u32, &SocketAddr)| {
+            rank != own_rank && is_known(member) && !peers.contain(member.ip())
+        };
         if let Some(peers) = &self.peers
-            && let Some(other) = known(members).find(|member| !peers.contain(member.ip()))
+            && let Some((_, other)) = (0..).zip(members).find(|&member| is_foreign(peers, member))
         {
             let other = other.ip();
             return Err(format!(
@@ -104,7 +109,7 @@ impl RootLimits {
 
     /// The same, also for the way of its blocks.
     pub(super) fn check_group(&self, terms: &Terms, group: &GroupTerms) -> Result<(), String> {
-        self.check_members(terms, &group.addresses)?;
+        self.check_members(terms, &group.addresses, group.rank)?;
         match Algorithm::from_code(group.algorithm) {
             Some(Algorithm::InSwitch) => {
                 self.check_accepted(IN_SWITCH, are_local(&group.addresses))
@@ -158,7 +163,11 @@ fn are_local(members: &[SocketAddr]) -> bool {
 
 /// Of others a receiver is told nothing, and has nothing to do with them.
 fn known(members: &[SocketAddr]) -> impl Iterator<Item = &SocketAddr> {
-    members.iter().filter(|&&member| member != GroupSettings::UNKNOWN)
+    members.iter().filter(|member| is_known(member))
+}
+
+fn is_known(member: &SocketAddr) -> bool {
+    *member != GroupSettings::UNKNOWN
 }
 
 /// [`Protection::ALL`] begins with the weakest.
@@ -226,9 +235,9 @@ mod tests {
         };
         let (local, far) =
             (members(&["127.0.0.1:1", "[::1]:2"]), members(&["127.0.0.1:1", "10.0.0.2:2"]));
-        assert!(limits(None, None).check_members(&terms("none"), &local).is_ok());
-        assert!(limits(None, None).check_members(&terms("none"), &far).is_err());
-        assert!(limits(None, None).check_members(&terms("authenticate"), &far).is_ok());
+        assert!(limits(None, None).check_members(&terms("none"), &local, 1).is_ok());
+        assert!(limits(None, None).check_members(&terms("none"), &far, 0).is_err());
+        assert!(limits(None, None).check_members(&terms("authenticate"), &far, 0).is_ok());
     }
 
     #[test]
@@ -248,8 +257,8 @@ mod tests {
         let peers = Some("10.0.0.0/24".parse().unwrap());
         let limits = RootLimits { peers, ..RootLimits::default() };
         let check = |last: &str| {
-            let members = ["10.0.0.1:1", last].map(|member| member.parse().unwrap());
-            limits.check_members(&terms("encrypt"), &members)
+            let members = ["10.0.0.1:1", last, "10.1.0.1:1"].map(|member| member.parse().unwrap());
+            limits.check_members(&terms("encrypt"), &members, 2)
         };
         assert!(check("10.0.0.2:1").is_ok());
         let refused = check("169.254.169.254:80").unwrap_err();

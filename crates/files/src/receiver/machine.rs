@@ -81,6 +81,7 @@ pub trait Effects {
 
 /// A group that this receiver joins or has joined, until it ends.
 struct Membership {
+    rank: u32,
     is_joined: bool,
     /// The ranges that this receiver sends; `None` if it receives.
     sends: Option<Ranges>,
@@ -220,9 +221,10 @@ impl ReceiverMachine {
                 Ok(())
             }
             Err(error) => {
+                let own_rank = membership.rank;
                 self.groups.remove(&group);
                 let detail = effects.explain(&error);
-                let blamed = blamed_by(&error);
+                let blamed = blamed_by(&error, own_rank);
                 let unconnected = match error {
                     Error::Timeout { unconnected, .. } => unconnected,
                     _ => Vec::new(),
@@ -296,14 +298,14 @@ impl ReceiverMachine {
     }
 
     fn start(&mut self, effects: &mut impl Effects, start: Start) -> Result<(), ReceiveError> {
-        let group = start.group.number;
-        let sends = (start.group.rank == 0).then(|| start.ranges.within(self.bytes));
+        let (group, rank) = (start.group.number, start.group.rank);
+        let sends = (rank == 0).then(|| start.ranges.within(self.bytes));
         match effects.join(start) {
             Ok(()) => {
-                self.groups.insert(group, Membership { is_joined: false, sends });
+                self.groups.insert(group, Membership { rank, is_joined: false, sends });
                 Ok(())
             }
-            Err(detail) => report_failure(effects, group, None, detail),
+            Err(detail) => report_failure(effects, group, Some(itself(rank)), detail),
         }
     }
 
@@ -382,12 +384,21 @@ fn send_failure(
     send(effects, &ToRoot::GroupFailed { group, blamed, unconnected, detail, has })
 }
 
-/// The member that an error of joining a group blames.
-pub(super) fn blamed_by(error: &Error) -> Option<Blamed> {
+/// The member that an error of joining a group blames: this one if it concerns no other and not the switches.
+pub(super) fn blamed_by(error: &Error, own_rank: u32) -> Option<Blamed> {
     match error {
         Error::Failed(failure) => blamed(failure),
-        _ => unjoined(error).map(|member| Blamed { member, noticed_by: None }),
+        Error::Member { .. } | Error::Timeout { .. } => {
+            unjoined(error).map(|member| Blamed { member, noticed_by: None })
+        }
+        Error::Peer { .. } | Error::InSwitch { .. } => None,
+        _ => Some(itself(own_rank)),
     }
+}
+
+/// What a member of this rank reports that cannot join for a reason of its own.
+fn itself(rank: u32) -> Blamed {
+    Blamed { member: rank, noticed_by: None }
 }
 
 /// Handles a message of the root that is not expected now.

@@ -140,9 +140,10 @@ impl<'a> RootLink<'a> {
         &self,
         terms: &Terms,
         members: &[SocketAddr],
+        own_rank: u32,
     ) -> Result<(), String> {
         let limits = self.settings.limits.as_ref();
-        limits.map_or(Ok(()), |limits| limits.check_members(terms, members))
+        limits.map_or(Ok(()), |limits| limits.check_members(terms, members, own_rank))
     }
 
     /// Counts a group as being joined until what is returned is dropped. `joined`: how many groups are.

@@ -45,7 +45,7 @@ pub(super) fn take_part(
 /// Errors: not what this receiver accepts, or no thread.
 fn start(reach: Reach, session: &GatheringReceiver<'_>) -> Result<Reaching, String> {
     reach.check()?;
-    session.check_members(&reach.addresses)?;
+    session.check_members(&reach.addresses, reach.rank)?;
     let joining = session.joining()?;
     let (sender, secret, is_limited) =
         (session.sender(), session.secret().clone(), session.is_limited());

@@ -29,7 +29,7 @@ pub(super) fn take_part(
 /// Errors: invalid terms, or no thread.
 fn start(request: MeasureCollective, session: &GatheringReceiver<'_>) -> Result<(), String> {
     request.plan.check()?;
-    session.check_members(&request.addresses)?;
+    session.check_members(&request.addresses, request.rank)?;
     if session.is_limited() {
         available::check(request.plan.sizes.iter().copied().max().unwrap_or(0))?;
     }
