@@ -133,7 +133,7 @@ fn the_example_with_an_event_loop_copies_its_input() {
             command.spawn().expect("it starts")
         };
         let receivers = (1..addresses.len()).map(start);
-        // Somebody reads what they print.
+        // What they print is read.
         let receivers: Vec<_> =
             receivers.map(|child| thread::spawn(|| child.wait_with_output())).collect();
         let mut root = start(0);

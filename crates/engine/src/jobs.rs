@@ -137,7 +137,7 @@ pub trait Disks: Send + Sync {
     /// Appends the outcomes of finished jobs.
     fn take_done(&self, done: &mut Vec<Done>);
 
-    /// Ends a lane: no more jobs will be submitted for it, and of those that were nobody needs the outcome.
+    /// Ends a lane: no more jobs will be submitted for it, and the outcomes of those that were are not needed.
     /// Jobs that have not begun need not be executed; [`Disks::take_done`] still appends each, once it uses
     /// its memory no more. May be called again.
     fn end(&self, lane: Lane);

@@ -1,7 +1,7 @@
 //! Hosts that are set apart: they get their copies by themselves, from the root, after the others.
 //!
 //! A pair that could not connect to each other does not tell which of both is the cause, and in a chain each host has only two
-//! neighbours. So pairs are kept over the rounds of a push, and nobody who reaches the root is given up.
+//! neighbours. So pairs are kept over the rounds of a push, and no host that reaches the root is given up.
 
 use std::collections::BTreeSet;
 

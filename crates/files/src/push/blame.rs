@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(world.judge(&reports), Some(vec![]));
         assert_eq!(world.judge(&reports), Some(vec![1]));
         world.hosts[1].step = Step::Failed(String::new());
-        assert_eq!(world.judge(&[]), None, "nobody explains it");
+        assert_eq!(world.judge(&[]), None, "no host explains it");
     }
 
     #[test]

@@ -79,13 +79,16 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
     scenario
 }
 
-/// Makes the storage of some hosts slow: for a few of its jobs it takes longer than a failed group waits for it.
+/// Makes the storage of some hosts slow: for a few of its jobs it takes longer than a failed group waits for it, but for all
+/// blocks of a copy not so long that a group may take it for storage that does not answer.
 fn draw_storage(dice: &mut Dice, scenario: &mut PushScenario) {
     if scenario.stream.is_some() || !dice.percent(20) {
         return;
     }
+    let blocks = scenario.bytes / scenario.block_bytes + scenario.files.len() as u64;
+    let longest_ns = (20 * S / (blocks + 1)).clamp(2 * MS, 4 * S);
     for host in &mut scenario.hosts {
-        host.store_ns = rarely(dice, 60, MS, 4 * S);
+        host.store_ns = rarely(dice, 60, MS, longest_ns);
     }
 }
 
