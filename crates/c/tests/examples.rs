@@ -118,7 +118,7 @@ fn the_example_in_cpp_replicates_a_file() {
     replicates_a_file("broadcast.cc", 7200..7203);
 }
 
-/// What the root reads from a pipe, everybody else prints; and a root that is killed ends them with its rank.
+/// All other members print what the root reads from a pipe. If the root is killed, they end with an error that names its rank.
 #[test]
 fn the_example_with_an_event_loop_copies_its_input() {
     let Some(installed) = Installed::find(&["cc", "pkg-config"]) else { return };

@@ -19,7 +19,7 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// `None`, with words, if it is not installed, or a tool is missing.
+    /// Returns `None`, and prints what is missing, if the library or a tool is not installed.
     pub(crate) fn find(tools: &[&str]) -> Option<Self> {
         let Some(prefix) = env::var_os("RDMC_PREFIX") else {
             eprintln!(

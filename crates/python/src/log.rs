@@ -129,7 +129,7 @@ impl Visit for Text {
     }
 }
 
-/// Keeps what the library logs from now on, from this level (a number of Python's `logging`) on.
+/// Enables log records of at least this level (a number of Python's `logging`).
 #[pyfunction]
 pub(crate) fn log_from(level: u8) {
     match Log::current() {

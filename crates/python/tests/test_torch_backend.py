@@ -249,7 +249,7 @@ def _trained() -> list[list[float]]:
 
 
 def _hooked() -> list[list[float]]:
-    """A hook of torch's whose callbacks wait for other operations: of one bucket, so that their order is the same in all processes."""
+    """PowerSGD's communication hook, whose callbacks wait for other operations. With one bucket: their order is the same in all processes."""
     powersgd: Any = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook")
     _join()
     parallel = torch.nn.parallel.DistributedDataParallel(_model())

@@ -10,7 +10,7 @@ import unittest
 import members
 import torch_suite
 
-# Which are not run, and why. Others are skipped by torch itself: most of DDP's want several GPUs.
+# Patterns of tests that are not run, with reasons. torch itself skips others: most tests of DDP need several GPUs.
 _NOT_RUN = {
     r"cuda|nccl|multigpu|_gpu|xpu": "for GPUs",
     r"send_recv|isend|irecv": "send and recv are refused",

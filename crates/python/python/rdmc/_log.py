@@ -1,4 +1,4 @@
-"""What the library logs, in the logger "rdmc" of Python's logging and in those below it."""
+"""Forwards log records of the library to Python's logging: to loggers below "rdmc"."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Work(_c10d.Work):  # type: ignore[misc]
         return self._outputs
 
     def get_future(self) -> Any:
-        """A future of torch's, with the tensors. Callbacks run on a thread of their own: they may start other operations, in the same
+        """A torch.futures.Future of the tensors. Callbacks run on a thread of their own: they may start other operations, in the same
         order at all members, and wait for them."""
         with self._lock:
             if self._future is None:

@@ -245,13 +245,7 @@ class Group:
 
         Costs as all_gather_in_place, and a copy of this member's part.
         """
-        whole, own, place, _ = self._whole_and_part(memory_of(out, is_written=True), memory_of(part))
-
-        def operation(limit: float) -> None:
-            whole[place] = own
-            self._endpoint.all_gather(whole, limit)
-
-        return self._run([whole, own], operation, timeout, async_op)
+        return self._gather(memory_of(out, is_written=True), memory_of(part), timeout, async_op)
 
     @overload
     def gather(
@@ -275,7 +269,12 @@ class Group:
             found = memory_of(out, is_written=True)
         else:
             found = memoryview(bytearray(own.nbytes * self.size)), element
-        whole, own, place, _ = self._whole_and_part(found, (own, element))
+        return self._gather(found, (own, element), timeout, async_op)
+
+    def _gather(
+        self, all_parts: tuple[memoryview, str], part: tuple[memoryview, str], timeout: float | None, async_op: bool
+    ) -> Work | None:
+        whole, own, place, _ = self._whole_and_part(all_parts, part)
 
         def operation(limit: float) -> None:
             whole[place] = own

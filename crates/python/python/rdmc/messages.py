@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rdmc._arrays import memory_of
 from rdmc._calls import INTERRUPTED, integer, reason_of, seconds
@@ -13,10 +13,6 @@ from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Pending
 from rdmc.errors import InvalidUse, RdmcError, TimedOut
-
-if TYPE_CHECKING:
-    from rdmc.group import Group
-
 
 # Counts and lengths have 64 bits.
 _COUNT_MAX = (1 << 64) - 1
@@ -39,6 +35,12 @@ class MessagesSettings:
         for name, value in [("message_bytes", self.message_bytes), ("block_bytes", self.block_bytes)]:
             if value is not None:
                 integer(name, value, 0, _COUNT_MAX)
+
+
+class Ranked(Protocol):
+    """A group of processes."""
+
+    rank: int
 
 
 class Role(Protocol):
@@ -112,7 +114,7 @@ class Messages:
     success or a MemberLost; in a ``with`` block that is the end of the block. Calls are allowed on any thread.
     """
 
-    def __init__(self, group: Group, inner: _Messages, root: int, timeout: float) -> None:
+    def __init__(self, group: Ranked, inner: _Messages, root: int, timeout: float) -> None:
         # Which ends when nothing refers to it.
         self._group = group
         self._inner = inner
