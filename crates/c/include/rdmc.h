@@ -326,6 +326,18 @@ typedef struct rdmc_team_settings {
   uint32_t reserved;
 } rdmc_team_settings;
 
+// What a member of a team has done so far.
+typedef struct rdmc_operation_counters {
+  // Operations that are complete at this member.
+  uint64_t operations;
+  // Bytes given to the network for others.
+  uint64_t bytes_sent;
+  // Bytes that have come from others.
+  uint64_t bytes_received;
+  // Zero.
+  uint64_t reserved;
+} rdmc_operation_counters;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -742,6 +754,13 @@ int32_t rdmc_team_all_gather(const struct rdmc_team *team,
                              uint64_t length,
                              uint64_t timeout_ms,
                              struct rdmc_error *error);
+
+// What this member of a team has done so far. Does not block.
+//
+// Arguments: `team` is valid; `counters` may be written; `error` may be null.
+int32_t rdmc_team_counters(const struct rdmc_team *team,
+                           struct rdmc_operation_counters *counters,
+                           struct rdmc_error *error);
 
 // Makes the team fail at all members, for this reason (`NULL`: none in words).
 //

@@ -336,6 +336,12 @@ class team {
   explicit team(rdmc_team *handle) : handle_(handle) {}
   rdmc_team *get() const noexcept { return handle_.get(); }
   void barrier(milliseconds timeout) { detail::call(rdmc_team_barrier, get(), detail::count(timeout)); }
+  // What this member has done so far.
+  rdmc_operation_counters counters() const {
+    rdmc_operation_counters counters{};
+    detail::call(rdmc_team_counters, get(), &counters);
+    return counters;
+  }
   template <typename Element>
   void broadcast(std::uint32_t root, Element *values, std::size_t count, milliseconds timeout) {
     static_assert(std::is_trivially_copyable_v<Element>, "bytes are copied");

@@ -66,7 +66,9 @@ pub struct CallbackFunctions {
 }
 
 // SAFETY: a number, and pointers that may be null; the size comes first.
-unsafe impl SizedSettings for CallbackFunctions {}
+unsafe impl SizedSettings for CallbackFunctions {
+    const NAME: &'static str = "callbacks";
+}
 
 /// The library's callbacks, which call those of C.
 pub(crate) struct Callbacks(CallbackFunctions);

@@ -175,7 +175,15 @@ impl From<rdmc::Error> for Problem {
             E::ContextFailed(_) => Code::Panicked,
             _ => Code::System,
         };
-        Self::new(code, error.to_string())
+        let text = match error {
+            // Rust's names of what is allowed there.
+            E::InsideCallback(call, _) => format!(
+                "{call} waits for callbacks and was called from one; callbacks report what it waits for, and \
+                 rdmc_group_start_close begins to close"
+            ),
+            error => error.to_string(),
+        };
+        Self::new(code, text)
     }
 }
 

@@ -17,7 +17,10 @@ use crate::{
 ///
 /// # Safety
 /// All of its bytes may be zero, and the first field is a `usize`.
-pub(crate) unsafe trait SizedSettings: Copy {}
+pub(crate) unsafe trait SizedSettings: Copy {
+    /// What functions call it, for errors.
+    const NAME: &'static str = "settings";
+}
 
 /// The settings of a context. Fields that are 0 or NULL mean the default.
 #[repr(C)]
@@ -138,12 +141,13 @@ unsafe impl SizedSettings for TeamOptions {}
 /// what this library does not know.
 pub(crate) unsafe fn read<T: SizedSettings>(settings: *const T) -> Outcome<T> {
     if settings.is_null() {
-        return Err(missing("settings"));
+        return Err(missing(T::NAME));
     }
     // SAFETY: it is not null, so it begins with its size; a copy byte by byte needs no alignment.
     let size = unsafe { settings.cast::<usize>().read_unaligned() };
     if !(size_of::<usize>()..=1 << 16).contains(&size) {
-        let text = format!("the size of settings is {size}; set it to sizeof of the struct");
+        let name = T::NAME;
+        let text = format!("the size of {name} is {size}; set it to sizeof of the struct");
         return Err(Problem::invalid(text));
     }
     let known = size.min(size_of::<T>());

@@ -20,6 +20,20 @@ pub struct Team {
     process: Process,
 }
 
+/// What a member of a team has done so far.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OperationCounters {
+    /// Operations that are complete at this member.
+    pub operations: u64,
+    /// Bytes given to the network for others.
+    pub bytes_sent: u64,
+    /// Bytes that have come from others.
+    pub bytes_received: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
 impl Handle for Team {
     fn process(&self) -> Process {
         self.process
@@ -246,6 +260,32 @@ pub unsafe extern "C" fn rdmc_team_all_gather(
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, gather) }
+}
+
+/// What this member of a team has done so far. Does not block.
+///
+/// # Safety
+/// `team` is valid; `counters` may be written; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_team_counters(
+    team: *const Team,
+    counters: *mut OperationCounters,
+    error: *mut Error,
+) -> i32 {
+    let count = || {
+        // SAFETY: `team` is null or a handle that is not freed during this call.
+        let now = unsafe { inner(team) }?.counters();
+        let now = OperationCounters {
+            operations: now.operations,
+            bytes_sent: now.bytes_sent,
+            bytes_received: now.bytes_received,
+            reserved: 0,
+        };
+        // SAFETY: `counters` is null or may be written.
+        unsafe { put(counters, "counters", now) }
+    };
+    // SAFETY: `error` is null or an error that no other call uses.
+    unsafe { guarded(error, count) }
 }
 
 /// Makes the team fail at all members, for this reason (`NULL`: none in words).

@@ -65,9 +65,12 @@ pub(crate) fn milliseconds(value: u64) -> Duration {
 }
 
 /// # Safety
-/// `into` is null or has `length` bytes. Errors: it is null or too short.
+/// `into` is null or has `length` bytes. Errors: it is null, or too short.
 pub(crate) unsafe fn write_text(text: &str, into: *mut c_char, length: usize) -> Outcome<()> {
-    if into.is_null() || length <= text.len() {
+    if into.is_null() {
+        return Err(missing("the memory for the text"));
+    }
+    if length <= text.len() {
         let needed = text.len() + 1;
         return Err(Problem::invalid(format!("the text has {length} bytes; {needed} are needed")));
     }

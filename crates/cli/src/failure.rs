@@ -83,6 +83,11 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
+/// The same on one line, for names.
+pub fn plain_name(name: &str) -> String {
+    plain(&name.replace('\n', "\\n"))
+}
+
 /// Why a command fails, which determines its exit code. Nothing has been printed on standard output.
 #[derive(Debug)]
 pub enum Failure {
@@ -179,6 +184,7 @@ mod tests {
         assert_eq!(plain("caf\u{e9} \"a\" \u{2192} b"), "caf\u{e9} \"a\" \u{2192} b");
         assert_eq!(plain("\u{1b}[2J\r\u{9b}"), "\\u{1b}[2J\\r\\u{9b}");
         assert_eq!(plain("no\nrdmc: all is well"), "no\n  rdmc: all is well");
+        assert_eq!(plain_name("a\nb\u{1b}"), "a\\nb\\u{1b}");
         assert_eq!(plain("\u{202e}gpj"), "\\u{202e}gpj");
         assert_eq!(plain("a\u{200b}b\u{2028}c\u{feff}"), "a\\u{200b}b\\u{2028}c\\u{feff}");
         assert_eq!(

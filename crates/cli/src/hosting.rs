@@ -224,7 +224,11 @@ pub fn named(list: Option<&str>, file: Option<&PathBuf>) -> Result<Vec<Host>, Fa
         all.extend(hosts::parse(list).map_err(wrong)?);
     }
     if let Some(path) = file {
-        let text = input::read_or_standard_input(path, input::LIST_BYTES_MAX)?;
+        let invalid = |failure| match failure {
+            Failure::Failed(text) => Failure::Usage(text),
+            other => other,
+        };
+        let text = input::read_or_standard_input(path, input::LIST_BYTES_MAX).map_err(invalid)?;
         let wrong = |error| Failure::Usage(format!("{}: {error}", path.display()));
         for host in hosts_file::parse(&text).map_err(wrong)? {
             if all.iter().any(|known: &Host| known.name == host.name) {

@@ -137,7 +137,7 @@ pub fn checked(hosts: Vec<Host>) -> Result<Vec<Host>, String> {
 }
 
 /// Names become arguments of the launcher and parts of paths.
-fn check_name(name: &str) -> Result<(), String> {
+pub fn check_name(name: &str) -> Result<(), String> {
     let allowed = |character: char| character.is_alphanumeric() || "-._:@%[]".contains(character);
     match name {
         "" => Err("an empty host name: a comma too many?".into()),

@@ -1,8 +1,8 @@
 //! Files of hosts: on each line a list as of `--to`, or a host with its slots as for MPI. A line `[NAME]` begins a rack.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use crate::hosts::{HOSTS_MAX, Host, checked, expand, split};
+use crate::hosts::{HOSTS_MAX, Host, check_name, expand, split};
 
 /// Keys of MPI's host files, which say how many processes a host runs.
 const MPI_KEYS: [&str; 3] = ["slots", "max_slots", "max-slots"];
@@ -13,7 +13,8 @@ const MPI_KEYS: [&str; 3] = ["slots", "max_slots", "max-slots"];
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
     let mut hosts: Vec<Host> = Vec::new();
     let mut racks: HashSet<&str> = HashSet::new();
-    let mut repeated: HashSet<String> = HashSet::new();
+    // The line that names a host first, and whether it has slots.
+    let mut named: HashMap<String, (usize, bool)> = HashMap::new();
     // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (line, number) in text.lines().zip(1..) {
@@ -32,15 +33,22 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
         let (list, has_slots) = without_slots(line).map_err(wrong)?;
         for entry in split(list).map_err(wrong)? {
             for name in expand(entry, HOSTS_MAX - hosts.len()).map_err(wrong)? {
-                // Batch systems name a host once for each processor.
-                if has_slots && !repeated.insert(name.clone()) {
-                    continue;
-                }
+                check_name(&name).map_err(wrong)?;
+                match named.get(&name) {
+                    // Batch systems name a host once for each processor.
+                    Some((_, true)) if has_slots => continue,
+                    Some((first, _)) => {
+                        return Err(wrong(format!(
+                            "host {name} is named twice, first in line {first}"
+                        )));
+                    }
+                    None => named.insert(name.clone(), (number, has_slots)),
+                };
                 hosts.push(Host { rack, ..Host::named(name) });
             }
         }
     }
-    checked(hosts)
+    if hosts.is_empty() { Err("no hosts".into()) } else { Ok(hosts) }
 }
 
 /// The name in `[NAME]`, which begins with a letter: `[1-3]` is a list.
@@ -83,7 +91,8 @@ mod tests {
             ["a1", "a2", "b", "c", "d"]
         );
         assert!(parse("a\n\nn[3-1]").unwrap_err().starts_with("line 3:"));
-        assert!(parse("a\na").unwrap_err().contains("twice"));
+        assert_eq!(parse("a\nb,a").unwrap_err(), "line 2: host a is named twice, first in line 1");
+        assert!(parse("a\n\nb:/x\n").unwrap_err().starts_with("line 3: "));
         assert!(parse("# none").is_err());
         assert_eq!(names("\u{feff}a\r\nb\r\n").len(), 2);
     }

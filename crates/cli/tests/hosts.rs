@@ -48,6 +48,14 @@ fn a_tilde_is_the_home_directory_at_the_host() {
 }
 
 #[test]
+fn words_in_braces_that_stand_for_nothing_are_refused() {
+    let place = Place::with(1000);
+    push(&place, "a", "{hots}/x", &[]).has_failed_with(2, "{hots} is not known; {host} stands for");
+    push(&place, "a", "x{1}", &[]);
+    assert!(place.is_copy("x{1}"), "a name like any other");
+}
+
+#[test]
 fn other_homes_are_refused_with_the_remedy() {
     let place = Place::with(1000);
     push(&place, "a", "~root/x", &[]).has_failed_with(2, "~root/x: only ~/ is known");

@@ -313,8 +313,6 @@ fn outputs_are_untouched_until_everything_is_checked() {
 fn endless_inputs_are_refused_and_pipes_are_read() {
     let place = Place::with(10);
     for arguments in [
-        "push object --hosts-file /dev/zero",
-        "bench --hosts-file /dev/zero",
         "push object --to a:1 --secret-file /dev/zero",
         "push object --to a:1 --cert /dev/zero --key /dev/zero --ca /dev/zero",
         "plan --in-switch /dev/zero",
@@ -322,6 +320,15 @@ fn endless_inputs_are_refused_and_pipes_are_read() {
         "switch show a:1 --cert /dev/zero --key /dev/zero --ca /dev/zero",
     ] {
         place.run_words(arguments).has_failed_with(1, "longer than");
+    }
+    // Invalid lists of hosts are invalid arguments.
+    fs::write(place.path("binary"), [b'a', 0xff]).unwrap();
+    for (arguments, words) in [
+        ("push object --hosts-file /dev/zero", "longer than"),
+        ("bench --hosts-file /dev/zero", "longer than"),
+        ("push object --hosts-file binary", "binary is not text in UTF-8"),
+    ] {
+        place.run_words(arguments).has_failed_with(2, words);
     }
     let mut push = push(&place, "a", &[]);
     push.args(["--hosts-file", "/dev/stdin"]);

@@ -230,7 +230,9 @@ fn arguments_that_make_no_sense_are_refused() {
     let outcome = place.run_words("push object --local 1 --fabric shm --protect encrypt");
     outcome.has_failed_with(2, "the fabric shm does not encrypt");
     fs::write(place.path("hosts"), "a # one\nb,a\n").unwrap();
-    place.run_words("push object --hosts-file hosts").has_failed_with(2, "host a is named twice");
+    place
+        .run_words("push object --hosts-file hosts")
+        .has_failed_with(2, "hosts: line 2: host a is named twice, first in line 1");
 }
 
 #[test]

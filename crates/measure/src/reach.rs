@@ -128,7 +128,8 @@ mod tests {
         let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let absent = listen().local_addr().unwrap();
         let of = |secret: &Secret| {
-            Listener::answering(None, listen(), secret.clone(), |_, _| Ok::<_, Error>(())).unwrap()
+            Listener::answering(None, listen(), secret.clone(), |_, _| Ok::<_, Error>(()), |_| ())
+                .unwrap()
         };
         let (member, stranger) = (of(&secret), of(&Secret::from_bytes([2; 32])));
         let addresses = vec![absent, member.address(), absent, stranger.address()];

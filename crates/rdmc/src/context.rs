@@ -1,10 +1,9 @@
 //! A context: one member's endpoint in the network, and all groups in which it takes part.
 
 use std::{
-    collections::HashMap,
     net::SocketAddr,
     os::fd::BorrowedFd,
-    sync::{Arc, Mutex, MutexGuard, Weak},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -34,6 +33,7 @@ use crate::{
     dispatcher::{Dispatcher, Registration},
     inbox::Inbox,
     network::{GroupEnd, Link, Network, Offers},
+    numbers::Numbers,
     outbox::events,
     outlet::{Job, Outlet},
     receiving::Receiving,
@@ -73,9 +73,7 @@ pub struct Context {
     listener: LinkListener,
     commands: Commands,
     disks: Arc<DiskThreads>,
-    /// Weak: what a group of the past still holds, such as memory posted for messages that never came, is freed with its
-    /// last handle.
-    groups: Mutex<HashMap<u64, Weak<Shared>>>,
+    numbers: Numbers,
     /// With [`Progress::Caller`].
     caller: Option<Arc<Caller>>,
     /// With [`Progress::Thread`], until a thread runs them: jobs of groups without callbacks.
@@ -104,6 +102,7 @@ impl Context {
             secret: settings.secret.clone(),
             sharing: Sharing::of(&settings),
             tcp,
+            refusals: Arc::default(),
             commands: commands.clone(),
         };
         let identity = session::random_id().map_err(system("naming a context"))?;
@@ -120,7 +119,7 @@ impl Context {
             listener,
             commands,
             disks,
-            groups: Mutex::default(),
+            numbers: Numbers::default(),
             caller: None,
             jobs: Mutex::default(),
             threads: Threads::default(),
@@ -157,7 +156,7 @@ impl Context {
     ///
     /// With [`crate::Algorithm::InSwitch`] it also blocks until the switches are configured.
     ///
-    /// Messages are received by [`Group::receive`].
+    /// Messages are received by [`Group::receive`]. The number may be that of a group that has ended, or was dropped.
     ///
     /// Errors: a setting is out of range; the number is in use; a member is unreachable, refuses,
     /// has different settings (the error names the difference), or does not connect in time;
@@ -196,9 +195,9 @@ impl Context {
         let inbox = Inbox::new(settings.number, settings.receive_bytes_max);
         let inbox = application.is_none().then_some(inbox);
         let shared = Shared::new(settings, made, offload, worker, inbox);
-        self.reserve(&shared)?;
+        self.numbers.reserve(&shared, deadline)?;
         self.connect_and_create(&shared, application, deadline).inspect_err(|_| {
-            lock(&self.groups).remove(&number);
+            self.numbers.give_back(number);
             // A worker that has ended answers no questions.
             let _ = self.commands.give(Command::Create(Box::new(Step::Forget { number })));
         })?;
@@ -219,7 +218,7 @@ impl Context {
         // Anything in place of what is open: what else is out of range is an error before anybody is asked.
         let any = settings.clone().with_choice(Algorithm::Chain, 1);
         self.check_in_switch(&engine::GroupSettings::try_from(&any)?)?;
-        check_unused(&lock(&self.groups), settings.number)?;
+        self.numbers.await_unused(settings.number, deadline)?;
         let address = settings.members[member as usize];
         let joining = Joining::for_choice(&settings, member, &self.settings);
         let choice = self.join(joining, deadline, self.offers.clone(), Reply::Choice)?;
@@ -362,26 +361,11 @@ impl Context {
         }
         late.extend(self.threads.join(deadline));
         if self.settings.progress == Progress::Caller {
-            let groups = lock(&self.groups);
-            let is_open =
-                |shared: &Weak<Shared>| shared.upgrade().is_some_and(|s| !s.is_finished());
-            let open = groups.iter().filter(|(_, shared)| is_open(shared));
-            late.extend(open.map(|(number, _)| format!("the end of group {number}")));
+            let open = self.numbers.unfinished().into_iter();
+            late.extend(open.map(|number| format!("the end of group {number}")));
         }
         late.extend(self.disks.close(deadline));
         if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", ")).into()) }
-    }
-
-    /// Reserves the group's number.
-    ///
-    /// Errors: a group that has not ended uses it.
-    fn reserve(&self, shared: &Arc<Shared>) -> Result<(), Error> {
-        let number = shared.settings.number;
-        let mut groups = lock(&self.groups);
-        groups.retain(|_, other| other.upgrade().is_some_and(|other| !other.is_finished()));
-        check_unused(&groups, number)?;
-        groups.insert(number, Arc::downgrade(shared));
-        Ok(())
     }
 
     fn connect_and_create(
@@ -582,15 +566,6 @@ impl Drop for Context {
     fn drop(&mut self) {
         let _ = self.shut_down(Deadline::after(DROP_TIMEOUT));
     }
-}
-
-/// Errors: a group that has not ended uses the number.
-fn check_unused(groups: &HashMap<u64, Weak<Shared>>, number: u64) -> Result<(), Error> {
-    let other = groups.get(&number).and_then(Weak::upgrade);
-    if other.is_some_and(|other| !other.has_ended()) {
-        return Err(Error::NumberInUse(number));
-    }
-    Ok(())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -124,6 +124,7 @@ mod group_settings;
 mod inbox;
 mod message;
 mod network;
+mod numbers;
 mod outbox;
 mod outlet;
 mod panics;

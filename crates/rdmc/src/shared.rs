@@ -53,6 +53,8 @@ pub(crate) struct Status {
     /// Messages that wait for memory, with their lengths.
     awaited: BTreeMap<u64, u64>,
     pub(crate) closing: bool,
+    /// Its application has aborted or dropped it.
+    aborting: bool,
     pub(crate) closed: bool,
     pub(crate) failure: Option<Failure>,
     /// The last callback has returned.
@@ -260,6 +262,7 @@ impl Shared {
 
     pub(crate) fn abort(&self, reason: &str) {
         let group = self.settings.number;
+        self.status().aborting = true;
         // If the context is closed, the group has failed already.
         let _ = self.commands.give(Command::Abort { group, reason: reason.to_owned() });
     }
@@ -293,6 +296,15 @@ impl Shared {
 
     pub(crate) fn has_ended(&self) -> bool {
         self.status().has_ended()
+    }
+
+    /// Waits for the end of a group that its application has aborted or dropped. Returns whether it has ended.
+    pub(crate) fn await_abort(&self, deadline: Deadline) -> bool {
+        let call = ("create", "use another number there");
+        let step = |status: &mut Status| {
+            (status.has_ended() || !status.aborting).then(|| status.has_ended())
+        };
+        matches!(self.wait(call, deadline, step), Ok(Some(true)))
     }
 
     /// Returns whether the last callback has returned.

@@ -142,14 +142,49 @@ fn mismatched_group_settings_are_named_at_both_ends() {
 
 #[test]
 fn another_secret_is_refused_with_the_reason() {
-    let contexts = [1, 2]
-        .map(|byte| Context::start(context_settings(&Secret::from_bytes([byte; 32]))).unwrap());
+    let contexts = [1, 2].map(|byte| {
+        let mut settings = context_settings(&Secret::from_bytes([byte; 32]));
+        if byte == 1 {
+            settings.connect_timeout = Duration::from_millis(200);
+        }
+        Context::start(settings).unwrap()
+    });
     let addresses = [contexts[0].address(), contexts[1].address()];
     let (sender, _events) = channel();
     let refused =
         contexts[1].create_group_with(among(pipeline(1, 2)(1), &addresses), Recorder(sender));
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("member 0") && error.contains("secret"), "{error}");
+    // The other one is told, too, though it only waits.
+    let (sender, _events) = channel();
+    let missed =
+        contexts[0].create_group_with(among(pipeline(1, 2)(0), &addresses), Recorder(sender));
+    let error = missed.unwrap_err().to_string();
+    assert!(error.contains("members 1") && error.contains("127.0.0.1 was refused: it "), "{error}");
+    assert!(error.contains("secret"), "{error}");
+}
+
+#[test]
+fn members_that_use_other_numbers_are_told_so() {
+    let world = World::start_with(2, |settings| {
+        settings.connect_timeout = Duration::from_millis(500);
+    });
+    let errors = thread::scope(|scope| {
+        let threads = [0, 1].map(|rank| {
+            let world = &world;
+            scope.spawn(move || {
+                let (sender, _events) = channel();
+                let settings = pipeline(u64::from(rank) + 7, 2)(rank);
+                let settings = among(settings, &world.addresses);
+                let context = &world.contexts[rank as usize];
+                context.create_group_with(settings, Recorder(sender)).unwrap_err().to_string()
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    let told = "member 1 wants to join group 8: do the numbers differ";
+    assert!(errors[0].contains(told), "{errors:?}");
+    world.close();
 }
 
 #[test]

@@ -21,6 +21,25 @@ fn fails_by_memory(group: &Group, member: u32) -> String {
     failure.detail
 }
 
+#[test]
+fn the_number_of_a_group_is_free_once_it_was_closed_or_dropped() {
+    let world = World::start(1);
+    let create = || {
+        let settings = crate::common::among(chain(1)(0), &world.addresses);
+        world.contexts[0].create_group(settings)
+    };
+    for round in 0..100 {
+        let group = create().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        if round % 2 == 0 {
+            group.close(PATIENCE).unwrap();
+        }
+        let refused = create().err().map(|error| error.to_string());
+        let is_open = round % 2 == 1;
+        assert_eq!(refused.is_some_and(|text| text.contains("is in use")), is_open, "{round}");
+    }
+    world.close();
+}
+
 /// At once, also without a stall timeout; the region comes back to the application.
 #[test]
 fn memory_in_use_fails_the_group_with_the_reason_whatever_the_length() {

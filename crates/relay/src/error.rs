@@ -11,7 +11,7 @@ pub enum RelayError {
     #[error("{0}")]
     Setting(&'static str),
     /// Only the root sends.
-    #[error("only the root (rank {root}) may send; this is rank {rank}")]
+    #[error("only the root (rank {root}) may send, or wait for delivery; this is rank {rank}")]
     NotRoot {
         /// The group's root.
         root: u32,

@@ -112,7 +112,7 @@ impl Listener {
     /// `answer` gets each authenticated connection on its own thread (with 256 KiB of stack), and
     /// may block. Until it calls [`Handshake::served`] the connection counts as a handshake: those that have authenticated and ask for
     /// nothing cost as much. As long as it keeps the [`Handshake`], [`Listener::close`] shuts the connection
-    /// down and waits for it. Errors are logged.
+    /// down and waits for it. Errors are logged; `refused` gets those of peers that have not authenticated, and must not block.
     ///
     /// Errors: no thread or descriptor is left.
     pub fn answering<E: Display>(
@@ -120,14 +120,18 @@ impl Listener {
         socket: TcpListener,
         credentials: impl Into<Credentials>,
         answer: impl Fn(Channel, Handshake) -> Result<(), E> + Send + Sync + 'static,
+        refused: impl Fn(&Error) + Send + Sync + 'static,
     ) -> io::Result<Self> {
-        let refused = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
+        let log = |error: &dyn Display| tracing::debug!(target: "rdmc::session", %error, "refused a connection");
         Self::authenticating(peers, socket, credentials.into(), move |_, authenticated| {
             match authenticated {
                 Ok((channel, handshake)) => {
-                    let _ = answer(channel, handshake).inspect_err(|error| refused(error));
+                    let _ = answer(channel, handshake).inspect_err(|error| log(error));
                 }
-                Err(error) => refused(&error),
+                Err(error) => {
+                    log(&error);
+                    refused(&error);
+                }
             }
         })
     }
@@ -267,7 +271,7 @@ mod tests {
             answering.send(()).unwrap();
             channel.receive::<u8>(Deadline::after(PATIENCE)).map(drop)
         };
-        let mut listener = Listener::answering(None, socket, secret(), answer).unwrap();
+        let mut listener = Listener::answering(None, socket, secret(), answer, |_| ()).unwrap();
         let _peer = Channel::connect(address, &secret(), Deadline::after(PATIENCE)).unwrap();
         answered.recv_timeout(PATIENCE).unwrap();
         let started = Instant::now();

@@ -56,7 +56,8 @@ pub fn host(
         admitting.admit(channel, handshake, patience)
     };
     let socket = listener.try_clone().map_err(system)?;
-    let mut accepting = Listener::answering(None, socket, secret.clone(), admit).map_err(system)?;
+    let mut accepting =
+        Listener::answering(None, socket, secret.clone(), admit, |_| ()).map_err(system)?;
     let missing = meeting.wait(deadline);
     accepting.close(Deadline::after(PATIENCE));
     if missing > 0 {

@@ -1,6 +1,7 @@
 """A member of `rdmc-bench python`: python_member.py PROGRAM RANK MEMBERS ADDRESS MEETING WORK...
 
-PROGRAM is rdmc, rdmc-shared, gloo or mpi. A WORK is COUNT:BYTES:REPEATS: so many arrays, broadcast from rank 0 one after another, so often.
+PROGRAM is rdmc, rdmc-default, rdmc-shared, gloo or mpi. A WORK is OPERATION:COUNT:BYTES:REPEATS: so many arrays, one after another, so often;
+OPERATION is broadcast, from rank 0, or all_reduce, the sum of floats.
 It prints a line of times for each, as the other programs of this benchmark do.
 """
 
@@ -18,31 +19,39 @@ _TIMEOUT = 120.0
 
 
 class Rdmc:
-    """Broadcasts by rdmc."""
+    """By rdmc."""
 
     fabric = "tcp"
+    # What is measured beside it does not protect what it sends either.
+    protection: str | None = "none"
 
     def __init__(self, rank: int, members: int, address: str, meeting: str) -> None:
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(members), RDMC_IP=address)
-        # What is measured beside it does not protect what it sends either.
         library: Any = importlib.import_module("rdmc")
-        self._group = library.Group.from_env(meeting, fabric=self.fabric, protection="none", timeout=_TIMEOUT)
+        self._group = library.Group.from_env(meeting, fabric=self.fabric, protection=self.protection, timeout=_TIMEOUT)
         self.barrier = self._group.barrier
         self.broadcast = self._group.broadcast
+        self.all_reduce = self._group.all_reduce
 
     def taken(self, array: Any) -> Any:
         """What it takes for an array."""
         return array
 
 
+class RdmcDefault(Rdmc):
+    """By rdmc as it protects if nothing is said."""
+
+    protection = None
+
+
 class RdmcShared(Rdmc):
-    """Broadcasts by rdmc over shared memory."""
+    """By rdmc over shared memory."""
 
     fabric = "shm"
 
 
 class Gloo:
-    """Broadcasts by torch.distributed."""
+    """By torch.distributed."""
 
     def __init__(self, rank: int, members: int, address: str, meeting: str) -> None:
         self._torch: Any = importlib.import_module("torch")
@@ -52,6 +61,7 @@ class Gloo:
         distributed.init_process_group("gloo", init_method=f"file://{meeting}/gloo", rank=rank, world_size=members)
         self.barrier = distributed.barrier
         self._broadcast = distributed.broadcast
+        self.all_reduce = distributed.all_reduce
 
     def taken(self, array: Any) -> Any:
         """What it takes for an array."""
@@ -63,7 +73,7 @@ class Gloo:
 
 
 class Mpi:
-    """Broadcasts by mpi4py."""
+    """By mpi4py."""
 
     def __init__(self, rank: int, members: int, address: str, meeting: str) -> None:
         mpi: Any = importlib.import_module("mpi4py.MPI")
@@ -71,10 +81,15 @@ class Mpi:
         assert self._world.Get_size() == members
         self.barrier = self._world.Barrier
         self.broadcast = self._world.Bcast
+        self._in_place, self._sum = mpi.IN_PLACE, mpi.SUM
 
     def taken(self, array: Any) -> Any:
         """What it takes for an array."""
         return array
+
+    def all_reduce(self, array: Any) -> None:
+        """The sum of all members'."""
+        self._world.Allreduce(self._in_place, array, op=self._sum)
 
     def gathered(self, lines: list[str]) -> list[str]:
         """All members' lines, at rank 0: mpirun mixes long lines of several."""
@@ -84,6 +99,24 @@ class Mpi:
 
 # A prime: no block of a message is a multiple of it, so that one at another's place is noticed.
 _PERIOD = 1_000_003
+
+
+def _check_sum(program: Any, rank: int, members: int, arrays: list[Any], taken: list[Any]) -> None:
+    """Sums contents once that differ by place, by array and by member, and compares all of it; leaves zeros."""
+    pattern = (((numpy.arange(_PERIOD, dtype="u8") * 2654435761) >> 7) % 1000).astype("f4")
+    for index, array in enumerate(arrays):
+        for start in range(0, array.size, _PERIOD):
+            piece = array[start : start + _PERIOD]
+            piece[:] = pattern[: piece.size] + numpy.float32(index % 16 + rank)
+    for array in taken:
+        program.all_reduce(array)
+    ranks = members * (members - 1) // 2
+    for index, array in enumerate(arrays):
+        for start in range(0, array.size, _PERIOD):
+            piece = array[start : start + _PERIOD]
+            if not (piece == (pattern[: piece.size] + numpy.float32(index % 16)) * numpy.float32(members) + numpy.float32(ranks)).all():
+                sys.exit(f"member {rank} has wrong sums in array {index}, after {start}")
+        array[:] = 0
 
 
 def _check(program: Any, rank: int, arrays: list[Any], taken: list[Any]) -> None:
@@ -102,21 +135,30 @@ def _check(program: Any, rank: int, arrays: list[Any], taken: list[Any]) -> None
                 sys.exit(f"member {rank} has wrong bytes in array {index}, after {start}")
 
 
-def _measure(program: Any, rank: int, work: str) -> list[int]:
+def _measure(program: Any, rank: int, members: int, work: str) -> list[int]:
     """Starts and ends of all repeats, in ns."""
-    count, length, repeats = map(int, work.split(":"))
-    arrays = [numpy.zeros(length, dtype="u1") for _ in range(count)]
+    name, *numbers = work.split(":")
+    count, length, repeats = map(int, numbers)
+    is_sum = name == "all_reduce"
+    arrays = [numpy.zeros(length // 4, dtype="f4") if is_sum else numpy.zeros(length, dtype="u1") for _ in range(count)]
     taken = [program.taken(array) for array in arrays]
-    _check(program, rank, arrays, taken)
-    barrier, broadcast, now = program.barrier, program.broadcast, time.monotonic_ns
+
+    def check() -> None:
+        if is_sum:
+            _check_sum(program, rank, members, arrays, taken)
+        else:
+            _check(program, rank, arrays, taken)
+
+    check()
+    barrier, operation, now = program.barrier, program.all_reduce if is_sum else program.broadcast, time.monotonic_ns
     times = []
     for _ in range(repeats):
         barrier()
         times.append(now())
         for array in taken:
-            broadcast(array)
+            operation(array)
         times.append(now())
-    _check(program, rank, arrays, taken)
+    check()
     return times
 
 
@@ -125,9 +167,9 @@ def main() -> None:
     name, rank, members, address, meeting, *works = sys.argv[1:]
     if name == "mpi":
         rank = os.environ["OMPI_COMM_WORLD_RANK"]
-    programs: dict[str, Any] = {"rdmc": Rdmc, "rdmc-shared": RdmcShared, "gloo": Gloo, "mpi": Mpi}
+    programs: dict[str, Any] = {"rdmc": Rdmc, "rdmc-default": RdmcDefault, "rdmc-shared": RdmcShared, "gloo": Gloo, "mpi": Mpi}
     program = programs[name](int(rank), int(members), address, meeting)
-    measured = [_measure(program, int(rank), work) for work in works]
+    measured = [_measure(program, int(rank), int(members), work) for work in works]
     program.barrier()
     lines = [f"cell {index} {rank} {' '.join(map(str, times))}\n" for index, times in enumerate(measured)]
     if isinstance(program, Mpi):

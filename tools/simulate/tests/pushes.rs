@@ -54,6 +54,7 @@ fn scenario(hosts: usize) -> PushScenario {
         digest_ns: 1,
         hosts: vec![host; hosts],
         source: SourceFaults::default(),
+        firewalls: Vec::new(),
         planned_faults: Vec::new(),
     }
 }

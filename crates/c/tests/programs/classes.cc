@@ -199,6 +199,7 @@ void agree(std::uint32_t rank) {
   // One aborts while the others wait in an operation, or before they call it.
   static std::atomic<std::size_t> ready{0};
   for (ready++; rank == 2 && ready < MEMBERS;) std::this_thread::yield();
+  EXPECT(team.counters().operations > 10);
   if (rank == 2) team.abort("on purpose");
   rdmc::error failure = ERROR_OF(team.barrier(PATIENCE));
   EXPECT(failure.member() == 2 && std::string(failure.what()).find("on purpose") != std::string::npos);

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "expect.h"
+
 enum { MEMBERS = 2, COUNT = 1000003, CHUNK = 1 << 20, TIMEOUT_MS = 60000 };
 
 static char secret[65];
@@ -15,24 +17,6 @@ static char addresses[MEMBERS][64];
 static const char *members[MEMBERS];
 static const char *library;
 static void *driver;
-
-#define EXPECT(what)                                             \
-  do {                                                           \
-    if (!(what)) {                                               \
-      fprintf(stderr, "line %d: not %s\n", __LINE__, #what);     \
-      exit(1);                                                   \
-    }                                                            \
-  } while (0)
-
-// Exits unless the call succeeds.
-#define DO(call)                                                            \
-  do {                                                                      \
-    rdmc_error error;                                                       \
-    if ((call) != RDMC_OK) {                                                \
-      fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, error.text);    \
-      exit(1);                                                              \
-    }                                                                       \
-  } while (0)
 
 // A call of the driver, by its name.
 typedef int call_of_driver();

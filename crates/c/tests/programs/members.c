@@ -2,13 +2,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <rdmc.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "expect.h"
 
 enum { MEMBERS = 3, TIMEOUT_MS = 60000 };
 static const uint64_t LENGTH = 3 * 65536 + 17;
@@ -19,27 +20,6 @@ static char addresses[MEMBERS][64];
 static const char *members[MEMBERS];
 static int released;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void die(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  fputc('\n', stderr);
-  exit(1);
-}
-
-#define EXPECT(what) \
-  do {               \
-    if (!(what)) die("line %d: not %s", __LINE__, #what); \
-  } while (0)
-
-// Dies unless the call succeeds.
-#define DO(call)                                                       \
-  do {                                                                 \
-    rdmc_error error;                                                  \
-    if ((call) != RDMC_OK) die("line %d: %s: %s", __LINE__, #call, error.text); \
-  } while (0)
 
 static void give_back(void *memory) {
   free(memory);
@@ -366,7 +346,12 @@ static void *work_together(void *rank_of) {
   DO(rdmc_team_all_gather(team, ranks, sizeof ranks, TIMEOUT_MS, &error));
   EXPECT(ranks[0] == 100 && ranks[1] == 101 && ranks[2] == 102);
   DO(rdmc_team_barrier(team, TIMEOUT_MS, &error));
+  rdmc_operation_counters counters;
+  DO(rdmc_team_counters(team, &counters, &error));
+  EXPECT(counters.operations == 5 && counters.reserved == 0);
+  EXPECT(counters.bytes_sent > 0 && counters.bytes_received > 0);
   rdmc_error error;
+  EXPECT(rdmc_team_counters(team, NULL, &error) == RDMC_INVALID);
   EXPECT(rdmc_team_all_reduce(team, values, 2, 99, RDMC_OP_SUM, 0, &error) == RDMC_INVALID);
   EXPECT(rdmc_team_all_reduce(team, values, 2, RDMC_TYPE_F64, RDMC_OP_BXOR, 0, &error) == RDMC_INVALID);
   EXPECT(rdmc_team_all_reduce(team, NULL, 1, RDMC_TYPE_F64, RDMC_OP_SUM, 0, &error) == RDMC_INVALID);

@@ -4,37 +4,17 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdmc.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "expect.h"
+
 // A wait that ends by PATIENCE_MS has failed. It is far shorter than the intervals of heartbeats and of checks for stalls, which would hide that.
 enum { MEMBERS = 3, PATIENCE_MS = 60000, SILENCE_MS = 3600000, SHORT_MS = 5000, MESSAGES = 20 };
 static const uint64_t LONG = 3 * 1048576 + 17;
-
-static void die(const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  vfprintf(stderr, format, arguments);
-  va_end(arguments);
-  fputc('\n', stderr);
-  _exit(1);
-}
-
-#define EXPECT(what) \
-  do {               \
-    if (!(what)) die("line %d: not %s", __LINE__, #what); \
-  } while (0)
-
-// Ends the program unless the call succeeds.
-#define DO(call)                                                       \
-  do {                                                                 \
-    rdmc_error error;                                                  \
-    if ((call) != RDMC_OK) die("line %d: %s: %s", __LINE__, #call, error.text); \
-  } while (0)
 
 static char secret[65];
 static char addresses[MEMBERS][64];

@@ -1,7 +1,7 @@
 //! What helps where a launcher could not start a receiver, by what it has printed last.
 
 /// Parts of what ssh and shells print, and what to do then.
-const REMEDIES: [(&str, &str); 12] = [
+const REMEDIES: [(&str, &str); 13] = [
     (
         "Host key verification failed",
         "this machine does not know the host's key, or another one: log in there once by hand (ssh HOST)",
@@ -21,6 +21,7 @@ const REMEDIES: [(&str, &str); 12] = [
     ),
     ("Connection timed out", "it does not answer: is it up, and does a firewall let ssh pass?"),
     ("No route to host", "it cannot be reached from here: is it up, and in this network?"),
+    ("\"sh\"", NO_SHELL),
     ("error while loading shared libraries", LIBRARIES),
     ("version `GLIBC_", LIBRARIES),
     ("command not found", NOT_THERE),
@@ -29,6 +30,7 @@ const REMEDIES: [(&str, &str); 12] = [
 ];
 
 const NOT_THERE: &str = "let this command bring it along (--copy-self), install it there, or say where it is (--remote-rdmc)";
+const NO_SHELL: &str = "this host has no shell, which --copy-self needs: install rdmc there, and say where it is (--remote-rdmc)";
 const LIBRARIES: &str = "this host lacks a library of that program: install it there, or bring along a program without libraries \
      (--copy-self=PATH; docs/kubernetes.md says how to build one)";
 
@@ -63,6 +65,8 @@ mod tests {
         has("ssh: connect to host a port 22: Connection refused", "start sshd");
         has("kex_exchange_identification: Connection closed by remote host", "--fanout");
         has("bash: line 1: rdmc: command not found", "--remote-rdmc");
+        has("exec of \"sh\" failed: No such file or directory", "has no shell");
+        has("exec: \"sh\": executable file not found in $PATH: unknown", "has no shell");
         has("bash: line 1: rdmc: command not found", "--copy-self");
         has(
             "rdmc: error while loading shared libraries: libfabric.so.1: cannot",

@@ -8,7 +8,7 @@ use std::{
 use files::{Change, ChangeCounts, Changes, EntryNames, HostReport, OthersDirectories};
 use serde::Serialize;
 
-use crate::failure::plain;
+use crate::failure::plain_name;
 
 /// How many entries of the source a push changes at a host.
 #[derive(Serialize)]
@@ -96,7 +96,7 @@ pub fn others_directories(host: &HostReport) -> Option<String> {
         [] => host.destination.clone(),
         first => format!("{}/{}", host.destination, String::from_utf8_lossy(first)),
     };
-    let first = plain(&first);
+    let first = plain_name(&first);
     Some(match count {
         1 => format!("{first} belongs to another user and keeps its mode and time"),
         _ => format!(
@@ -122,10 +122,10 @@ pub fn write_listed<'a>(
                 Change::Kept => continue,
             };
             let name = names.get(entry).map_or("", String::as_str);
-            writeln!(out, "{host}: {what}: {}", plain(name))?;
+            writeln!(out, "{host}: {what}: {}", plain_name(name))?;
         }
         for path in changes.removed() {
-            writeln!(out, "{host}: removed: {}", plain(&String::from_utf8_lossy(path)))?;
+            writeln!(out, "{host}: removed: {}", plain_name(&String::from_utf8_lossy(path)))?;
         }
         if changes.is_cut() {
             writeln!(out, "{host}: and more, which are not listed")?;

@@ -19,6 +19,7 @@ use crate::{
 /// The hosts that the arguments name, with their destinations.
 pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
     args.dest.as_deref().map_or(Ok(()), check_home)?;
+    args.dest.as_deref().map_or(Ok(()), check_placeholders)?;
     if let Some(count) = args.local {
         let dest = &local_dest(args, sources);
         if count > 1 && !dest.contains("{host}") {
@@ -64,6 +65,23 @@ fn check_home(dest: &str) -> Result<(), Failure> {
         Some(_) => Err(Failure::Usage(format!(
             "--dest {dest}: only ~/ is known, the home directory of the user that the receiver runs as; write the whole path, \
              or ./~ for a name that begins so"
+        ))),
+    }
+}
+
+/// Errors: a word in braces other than `{host}`, of which a directory would get its name.
+fn check_placeholders(dest: &str) -> Result<(), Failure> {
+    let is_wrong = |word: &&str| {
+        *word != "host"
+            && !word.is_empty()
+            && word.chars().all(|letter| letter.is_ascii_alphabetic())
+    };
+    let words = dest.split('{').skip(1).filter_map(|rest| Some(rest.split_once('}')?.0));
+    match words.into_iter().find(is_wrong) {
+        None => Ok(()),
+        Some(word) => Err(Failure::Usage(format!(
+            "--dest {dest}: {{{word}}} is not known; {{host}} stands for the host's name, and a directory whose name has other \
+             words in braces cannot be named here"
         ))),
     }
 }

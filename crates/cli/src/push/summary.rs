@@ -205,7 +205,13 @@ impl Facts {
         let in_part = report.hosts.iter().filter(|host| host.state.has_copy() && !host.was_there);
         let resumed: u64 = in_part.map(|host| host.resumed_bytes).sum();
         if resumed > 0 {
-            text += &format!(", {} of which existed already", size::show(resumed));
+            let (resumed, all_bytes) = (size::show(resumed), self.bytes * all as u64);
+            text += &match all {
+                1 => format!(", {resumed} of which existed already"),
+                _ => {
+                    format!(", {resumed} of {} at all hosts existed already", size::show(all_bytes))
+                }
+            };
         }
         match &there[..] {
             [] => {}

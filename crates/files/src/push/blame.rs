@@ -66,7 +66,12 @@ impl Blame {
             return self.part(group, round, hosts);
         }
         match group.most_blamed() {
-            Some(host) => fail_if_repeated([(host, format!("it {}", group.why()))], round, hosts),
+            Some(host) => {
+                let reporter = group.first_reporter().filter(|&reporter| reporter != host);
+                let by = reporter.map(|it| format!(" ({} reports it)", hosts[it].plan.name));
+                let why = format!("it {}{}", group.why(), by.unwrap_or_default());
+                fail_if_repeated([(host, why)], round, hosts)
+            }
             None if group.is_in_switch() => Response::Relay,
             None => self.unexplained(group, round, hosts),
         }
@@ -185,14 +190,22 @@ mod tests {
             Self { settings, hosts, blame: Blame::default(), round }
         }
 
-        /// Judges a group of the next round in which these hosts were the first to report, and the others were told to leave.
-        /// Returns whom to give up; `None` if the push ends.
-        fn judge(&mut self, reports: &[(usize, Option<u32>, &[u32])]) -> Option<Vec<usize>> {
+        /// A group of the next round.
+        fn group(&mut self) -> PushGroup {
             self.round.number += 1;
             let part =
                 Part { source: None, hosts: vec![0, 1, 2], ranges: [(0, 1)].into_iter().collect() };
-            let mut group =
-                PushGroup::new(part, Algorithm::Chain, &self.hosts, FIRST, &self.settings);
+            PushGroup::new(part, Algorithm::Chain, &self.hosts, FIRST, &self.settings)
+        }
+
+        fn respond(&mut self, group: &PushGroup) -> Response {
+            self.blame.judge(group, &[], &self.round, &mut self.hosts)
+        }
+
+        /// Judges a group of the next round in which these hosts were the first to report, and the others were told to leave.
+        /// Returns whom to give up; `None` if the push ends.
+        fn judge(&mut self, reports: &[(usize, Option<u32>, &[u32])]) -> Option<Vec<usize>> {
+            let mut group = self.group();
             for &(host, member, unconnected) in reports {
                 let blamed = member.map(|member| Blamed { member, noticed_by: None });
                 group.reported(host, (blamed, "no descriptors"), unconnected, LATE);
@@ -203,7 +216,7 @@ mod tests {
                     group.reported(host, (None, "left"), &[], LATE);
                 }
             }
-            match self.blame.judge(&group, &[], &self.round, &mut self.hosts) {
+            match self.respond(&group) {
                 Response::Continue => Some(Vec::new()),
                 Response::FailHosts(all) => Some(all.into_iter().map(|(host, _)| host).collect()),
                 Response::Relay => panic!("there is no switch"),
@@ -223,6 +236,21 @@ mod tests {
         let reports: [(usize, Option<u32>, &[u32]); 2] = [(0, Some(1), &[]), (2, Some(3), &[])];
         assert_eq!(world.judge(&reports), Some(vec![]));
         assert_eq!(world.judge(&reports), Some(vec![0, 2]));
+    }
+
+    #[test]
+    fn the_one_that_reports_another_is_named() {
+        let mut world = World::new();
+        let mut given_up = Vec::new();
+        for _ in 0..2 {
+            let mut group = world.group();
+            let blamed = Blamed { member: 2, noticed_by: Some(1) };
+            group.reported(0, (Some(blamed), "stopped sending"), &[], LATE);
+            group.begin_failing(LATE, "stopped sending");
+            let Response::FailHosts(hosts) = world.respond(&group) else { panic!("it is blamed") };
+            given_up.extend(hosts);
+        }
+        assert_eq!(given_up, [(1, "it stopped sending (one reports it)".to_owned())]);
     }
 
     #[test]

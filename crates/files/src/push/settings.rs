@@ -215,7 +215,7 @@ impl PushSettings {
     }
 
     /// The same at the root: longer, so that receivers report first, who know which of them cannot reach each other.
-    pub(super) fn root_join_timeout(&self) -> Duration {
+    pub fn root_join_timeout(&self) -> Duration {
         self.member_join_timeout() + REPORT_TIME
     }
 

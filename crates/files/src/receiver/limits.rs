@@ -36,8 +36,8 @@ pub struct RootLimits {
 
 impl RootLimits {
     /// What a root is told of a member that this host cannot reach.
-    pub(super) const UNREACHABLE: &str = "could not be joined: it cannot be reached from that host, or does not answer as a member \
-        of this push; that host's log has the details";
+    pub(super) const UNREACHABLE: &str = "could not be joined: it cannot be reached, or does not answer as a member of this \
+        push; the log of the host that reports it has the details";
 
     /// Networks of this host, better than those that are accepted, that an option would allow; none if the operator has chosen.
     pub fn networks_left_out(&self) -> Vec<String> {

@@ -13,7 +13,7 @@ use transport_tcp::ConnectionId;
 use super::{
     effects::{Medium, Reserve, Wire},
     joining::Joining,
-    messages::Request,
+    messages::{Asks, Request},
     terms::{different, not_member},
 };
 use crate::Error;
@@ -39,6 +39,8 @@ pub(crate) struct Attempt<M: Medium> {
     reached: BTreeSet<u32>,
     /// Which connection was lost last, and why.
     lost: Option<(u32, String)>,
+    /// A neighbour that has asked for another group, and that group's number.
+    elsewhere: Option<(u32, u64)>,
     /// Why it cannot succeed.
     problem: Option<Error>,
     /// When its neighbours were last asked, as far as that could be done.
@@ -106,6 +108,7 @@ impl<M: Medium> Attempt<M> {
             expected: joining.expected().into_iter().map(|rank| (rank, None)).collect(),
             reached: BTreeSet::new(),
             lost: None,
+            elsewhere: None,
             problem: None,
             advanced: None,
             joining,
@@ -347,14 +350,27 @@ impl<M: Medium> Attempt<M> {
     }
 
     /// Returns the neighbours to which there is no link yet.
-    fn missing(&self) -> impl Iterator<Item = u32> {
+    pub(crate) fn missing(&self) -> impl Iterator<Item = u32> {
         let asked = self.asked.iter().filter(|(_, it)| !matches!(it.state, Asking::Linked(..)));
         let absent = self.expected.iter().filter(|(_, it)| it.is_none());
         asked.map(|(&rank, _)| rank).chain(absent.map(|(&rank, _)| rank))
     }
 
-    /// Returns the error that it has not ended in time.
-    pub(crate) fn missed(&self) -> Error {
+    /// Notes that a member has asked this one, by its rank, for a group.
+    pub(crate) fn note_request(&mut self, asks: &Asks) {
+        let concerns_it = asks.to() == self.joining.rank && asks.group() != self.joining.number;
+        if concerns_it && self.missing().any(|rank| rank == asks.from()) {
+            self.elsewhere = Some((asks.from(), asks.group()));
+        }
+    }
+
+    /// Returns a member that is missing and has asked for another group, and that group's number.
+    pub(crate) fn elsewhere(&self) -> Option<(u32, u64)> {
+        self.elsewhere.filter(|(member, _)| self.missing().any(|rank| rank == *member))
+    }
+
+    /// Returns the error that it has not ended in time. `hint`: a reason that is likely, as a sentence.
+    pub(crate) fn missed(&self, hint: Option<String>) -> Error {
         let missing: Vec<u32> = self.missing().collect();
         let members: Vec<String> =
             missing.iter().map(|&rank| format!("{rank} ({})", self.address(rank))).collect();
@@ -362,11 +378,14 @@ impl<M: Medium> Attempt<M> {
         let lost = self.lost.as_ref().map_or(String::new(), |(rank, cause)| {
             format!(" (the connection to member {rank} was lost: {cause})")
         });
+        let hint = hint.map_or(String::new(), |hint| format!(" ({hint})"));
         let what = match self.joining.terms() {
-            Some(_) => format!("waiting for members {members} to join group {group}{lost}"),
+            Some(_) => {
+                format!("waiting for members {members} to join group {group}{lost}{hint}")
+            }
             None => format!(
                 "waiting for member {members}, which may wait for others, to tell what the root of group \
-                 {group} has chosen{lost}"
+                 {group} has chosen{lost}{hint}"
             ),
         };
         // The one that was to tell what the root has chosen may wait for others.

@@ -106,7 +106,8 @@ impl Creating {
         let now = network.now();
         if due <= now {
             let mut channels = Channels { network, release: Arc::clone(&self.release) };
-            self.creations.handle_timeout(&mut channels, now);
+            let refused = |address| self.dialer.refused(address);
+            self.creations.handle_timeout(&mut channels, now, refused);
             self.carry_out(network);
         }
     }

@@ -85,7 +85,8 @@ impl<M: Medium> Creations<M> {
         if let Wants::Links { choice: Some(choice), .. } = &joining.wants {
             decision.decide(*choice);
         }
-        let creation = Attempt::new(joining, self.attempts, now, left);
+        let mut creation = Attempt::new(joining, self.attempts, now, left);
+        self.waiting.asks().for_each(|asks| creation.note_request(asks));
         self.creations.insert(number, creation);
         self.unpark(channels, number);
         self.touched.push_back(number);
@@ -114,8 +115,13 @@ impl<M: Medium> Creations<M> {
         creations.chain(self.waiting.next_time()).min()
     }
 
-    /// Does what is due at this time.
-    pub fn handle_timeout(&mut self, channels: &mut impl Reserve<M>, now: Duration) {
+    /// Does what is due at this time. `refused`: why a peer at this address was refused last, if it was, for errors.
+    pub fn handle_timeout(
+        &mut self,
+        channels: &mut impl Reserve<M>,
+        now: Duration,
+        refused: impl Fn(IpAddr) -> Option<String>,
+    ) {
         for parked in self.waiting.take_late(now) {
             // Whoever asked on a shared connection has given up, too.
             if let Place::Own(_) = parked.at {
@@ -126,8 +132,10 @@ impl<M: Medium> Creations<M> {
         }
         let is_late = |creation: &Attempt<M>| creation.until.is_some_and(|until| until <= now);
         let late = self.creations.values().filter(|creation| is_late(creation));
-        let missed: Vec<(u64, Error)> =
-            late.map(|creation| (creation.joining.number, creation.missed())).collect();
+        let missed = |creation: &Attempt<M>| {
+            (creation.joining.number, creation.missed(hint(creation, &refused)))
+        };
+        let missed: Vec<(u64, Error)> = late.map(missed).collect();
         for (number, error) in missed {
             self.fail(number, error, now);
         }
@@ -500,6 +508,7 @@ impl<M: Medium> Creations<M> {
                 }
             }
         }
+        self.creations.values_mut().for_each(|creation| creation.note_request(&parked.asks));
         if let Some(parked) = self.waiting.park(parked) {
             self.refuse(parked.at, number, "too many groups are being created there".into());
         }
@@ -546,6 +555,22 @@ impl<M: Medium> Creations<M> {
             }
         });
     }
+}
+
+/// Why members may be missing.
+fn hint<M: Medium>(
+    creation: &Attempt<M>,
+    refused: impl Fn(IpAddr) -> Option<String>,
+) -> Option<String> {
+    if let Some((member, other)) = creation.elsewhere() {
+        return Some(format!(
+            "member {member} wants to join group {other}: do the numbers differ, or the order of several groups?"
+        ));
+    }
+    creation.missing().find_map(|member| {
+        let address = creation.address(member).ip();
+        Some(format!("a peer at {address} was refused: it {}", refused(address)?))
+    })
 }
 
 /// Reserves the channel under whose number something is asked, if that is a link. Errors: why it cannot be reserved.

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
@@ -13,6 +13,7 @@ use transport_tcp::TcpSettings;
 use super::{
     creations::OTHER_ANSWER,
     messages::{Asks, Hello, Purpose, Request, Response, Sharing, shortened},
+    refusals::Refusals,
     steps::Step,
 };
 use crate::{
@@ -28,6 +29,7 @@ pub(crate) struct Connecting {
     /// Which connections groups share; `None` if each link has its own.
     pub(crate) sharing: Option<Sharing>,
     pub(crate) tcp: TcpSettings,
+    pub(crate) refusals: Arc<Refusals>,
     /// Tells the worker.
     pub(crate) commands: Commands,
 }
@@ -55,6 +57,11 @@ pub(crate) struct Dialer {
 impl Dialer {
     pub(crate) fn new(connecting: Connecting) -> Self {
         Self { connecting, interruptions: Mutex::default(), threads: Threads::default() }
+    }
+
+    /// Why a peer at this address was refused last, unless one there has authenticated since.
+    pub(crate) fn refused(&self, address: IpAddr) -> Option<String> {
+        self.connecting.refusals.of(address)
     }
 
     /// Starts to connect. The worker gets a [`Step`] when that has ended.

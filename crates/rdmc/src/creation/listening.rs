@@ -44,13 +44,19 @@ impl LinkListener {
     ) -> Result<Self, Error> {
         let system = |error| Error::System { what: format!("listening on {address}"), error };
         let socket = listen(address).map_err(system)?;
-        let secret = connecting.secret.clone();
+        let (secret, refusals) = (connecting.secret.clone(), Arc::clone(&connecting.refusals));
         let assembly = Arc::new(Assembly::new(REQUEST_TIMEOUT));
         let answering = Answering { connecting, assembly: Arc::clone(&assembly) };
         // The handshake's guard is held until the worker has what was asked, so that closing the listener also
         // ends connections on which nothing is asked.
         let answer = move |channel, handshake| answering.answer(channel, &handshake);
-        let listener = Listener::answering(peers, socket, secret, answer).map_err(system)?;
+        let refused = move |error: &session::Error| {
+            if let session::Error::Peer { address, cause } = error {
+                refusals.add(address.ip(), cause);
+            }
+        };
+        let listener = Listener::answering(peers, socket, secret, answer, refused);
+        let listener = listener.map_err(system)?;
         Ok(Self { listener, assembly })
     }
 
@@ -99,6 +105,7 @@ impl Answering {
         let hello = channel.receive::<Hello>(deadline)?;
         handshake.served();
         let peer = channel.peer();
+        self.connecting.refusals.remove(peer.ip());
         check_length(&hello.purpose, peer)?;
         let complete = self.assembly.add(hello, peer.ip(), channel).map_err(|error| {
             Error::System { what: format!("assembling a connection of {peer}"), error }

@@ -138,6 +138,14 @@ impl Asks {
         }
     }
 
+    /// The rank of the member that asks.
+    pub(crate) fn from(&self) -> u32 {
+        match self {
+            Self::Link(request) => request.from,
+            Self::Choice(question) => question.from,
+        }
+    }
+
     /// The rank of the member that is asked.
     pub fn to(&self) -> u32 {
         match self {

@@ -12,7 +12,8 @@
 //!
 //! What runs it:
 //! - `steps`: what the worker is told, and `creating`, which tells the state machine, and carries out what it asks for.
-//! - `dialing`: the threads that connect, and `listening`: those that answer; `assembling`: connections of which streams are missing.
+//! - `dialing`: the threads that connect, and `listening`: those that answer; `assembling`: connections of which streams are missing;
+//!   `refusals`: peers that did not authenticate.
 //! - `links`: what comes out.
 //! - `in_switch`: creates groups whose blocks switches copy, once their links are connected
 //!   (feature `switch`).
@@ -34,5 +35,6 @@ pub(crate) mod links;
 pub(crate) mod listening;
 pub mod messages;
 mod parked;
+mod refusals;
 pub(crate) mod steps;
 pub mod terms;

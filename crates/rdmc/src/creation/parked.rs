@@ -92,6 +92,11 @@ impl<C> Waiting<C> {
         })
     }
 
+    /// Returns what is asked.
+    pub(crate) fn asks(&self) -> impl Iterator<Item = &Asks> {
+        self.by_number.values().flatten().map(|parked| &parked.asks)
+    }
+
     /// Takes the requests for a group, in the order in which they came.
     pub(crate) fn take(&mut self, number: u64) -> Vec<Parked<C>> {
         let parked = self.by_number.remove(&number).unwrap_or_default();

@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rdmc::{Context, ContextSettings, Protection, Secret, Team, TeamSettings};
+use rdmc::{Context, ContextSettings, Op, Protection, Secret, Team, TeamSettings, Type};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use super::work::Work;
+use super::work::{Operation, Work};
 use crate::{
     clock::{ClockId, now_ns},
     collectives::{
@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         .collect::<Outcome<Vec<SocketAddr>>>()?;
     let team = context.create_team(TeamSettings::new(1, addresses, args.rank))?;
     let measured: Vec<Repeats> =
-        args.works.iter().map(|&work| measure(&team, args.rank, work)).collect::<Outcome<_>>()?;
+        args.works.iter().map(|&work| measure(&team, work)).collect::<Outcome<_>>()?;
     team.barrier(TIMEOUT)?;
     for (index, repeats) in measured.iter().enumerate() {
         println!("{}", line(index, args.rank, repeats));
@@ -58,20 +58,28 @@ pub fn run(args: &Args) -> Outcome<()> {
     Ok(team.barrier(TIMEOUT)?)
 }
 
-fn measure(team: &Team, rank: u32, work: Work) -> Outcome<Repeats> {
+fn measure(team: &Team, work: Work) -> Outcome<Repeats> {
+    let operation = |array: &mut [u8]| match work.operation {
+        Operation::Broadcast => team.broadcast(0, array, TIMEOUT),
+        Operation::AllReduce => team.all_reduce_bytes(array, Type::F32, Op::Sum, TIMEOUT),
+    };
+    let check = match work.operation {
+        Operation::Broadcast => check,
+        Operation::AllReduce => check_sums,
+    };
     let length = usize::try_from(work.bytes)?;
     let mut arrays: Vec<Vec<u8>> = (0..work.count).map(|_| vec![0; length]).collect();
-    check(team, rank, &mut arrays)?;
+    check(team, &mut arrays)?;
     let mut repeats = Repeats::with_capacity(work.repeats as usize);
     for _ in 0..work.repeats {
         team.barrier(TIMEOUT)?;
         let start_ns = now_ns(ClockId::Monotonic);
         for array in &mut arrays {
-            team.broadcast(0, array, TIMEOUT)?;
+            operation(array)?;
         }
         repeats.push((start_ns, now_ns(ClockId::Monotonic)));
     }
-    check(team, rank, &mut arrays)?;
+    check(team, &mut arrays)?;
     Ok(repeats)
 }
 
@@ -79,7 +87,8 @@ fn measure(team: &Team, rank: u32, work: Work) -> Outcome<Repeats> {
 const PERIOD: usize = 1_000_003;
 
 /// Broadcasts contents once that differ by place and by array, and compares all of it.
-fn check(team: &Team, rank: u32, arrays: &mut [Vec<u8>]) -> Outcome<()> {
+fn check(team: &Team, arrays: &mut [Vec<u8>]) -> Outcome<()> {
+    let rank = team.rank();
     let byte = |place: usize| ((place as u64).wrapping_mul(2_654_435_761) >> 7) as u8;
     let pattern = |index: usize| -> Vec<u8> {
         (0..PERIOD).map(|place| byte(place).wrapping_add(index as u8)).collect()
@@ -101,6 +110,26 @@ fn check(team: &Team, rank: u32, arrays: &mut [Vec<u8>]) -> Outcome<()> {
         if !array.chunks(PERIOD).all(|piece| piece == &pattern[..piece.len()]) {
             return Err(format!("member {rank} has wrong bytes in array {index}").into());
         }
+    }
+    Ok(())
+}
+
+/// Sums contents once that differ by place, by array and by member, and compares all of it; leaves zeros.
+fn check_sums(team: &Team, arrays: &mut [Vec<u8>]) -> Outcome<()> {
+    let (rank, members) = (team.rank(), team.members());
+    let value = |index: usize, place: usize| ((place * 7 + index) % 1000) as f32;
+    for (index, array) in arrays.iter_mut().enumerate() {
+        for (place, float) in array.chunks_exact_mut(4).enumerate() {
+            float.copy_from_slice(&(value(index, place) + rank as f32).to_ne_bytes());
+        }
+        team.all_reduce_bytes(array, Type::F32, Op::Sum, TIMEOUT)?;
+        let ranks = (members * (members - 1) / 2) as f32;
+        let sum = |place| value(index, place) * members as f32 + ranks;
+        let mut floats = array.chunks_exact(4).enumerate();
+        if !floats.all(|(place, float)| *float == sum(place).to_ne_bytes()) {
+            return Err(format!("member {rank} has wrong sums in array {index}").into());
+        }
+        array.fill(0);
     }
     Ok(())
 }

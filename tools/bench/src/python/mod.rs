@@ -1,4 +1,4 @@
-//! Broadcasts of arrays between processes in Python: `rdmc.Group` beside torch.distributed and mpi4py, and beside the same in
+//! Broadcasts and sums of arrays between processes in Python: `rdmc.Group` beside torch.distributed and mpi4py, and beside the same in
 //! Rust (docs/results/python.md).
 
 mod member;
@@ -7,15 +7,19 @@ mod work;
 
 use std::{
     fs,
+    hint::black_box,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use plan::size;
 use serde_json::{Value, json};
 
-use self::{way::Way, work::Work};
+use self::{
+    way::Way,
+    work::{Operation, Work},
+};
 use crate::{
     collectives::{
         site::with_site,
@@ -39,21 +43,30 @@ pub struct Args {
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "4,8",
           value_parser = clap::value_parser!(u32).range(2..=64))]
     members: Vec<u32>,
-    /// Length of the one array
-    #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "256MiB")]
-    bytes: u64,
-    /// Number of shorter arrays, one after another
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Lengths of one array; of `float`s for all-reduce
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = size::parse_nonzero,
+          default_value = "1KiB,16KiB,256KiB,4MiB,64MiB,256MiB")]
+    bytes: Vec<u64>,
+    /// Number of shorter arrays, one after another; none: 0
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(..=10_000))]
     count: u32,
     /// Length of each of them
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, default_value = "4MiB")]
     each: u64,
+    /// Only these operations
+    #[arg(
+        long,
+        value_name = "OPERATIONS",
+        value_delimiter = ',',
+        default_value = "broadcast,all-reduce"
+    )]
+    operations: Vec<Operation>,
     /// Only these programs
     #[arg(
         long,
         value_name = "WAYS",
         value_delimiter = ',',
-        default_value = "rdmc,rdmc-shared,gloo,mpi,mpi-shared"
+        default_value = "rdmc,rdmc-default,rdmc-shared,gloo,mpi,mpi-shared"
     )]
     ways: Vec<Way>,
     /// Members of the groups in Python and in Rust
@@ -65,7 +78,7 @@ pub struct Args {
     /// How many turns each has, alternating; medians are reported
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     turns: u32,
-    /// Broadcasts in a turn, of arrays of 1 MiB or more; of shorter ones a hundred times as many
+    /// Operations in a turn, of arrays of 1 MiB or more; of shorter ones a hundred times as many
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     repeats: u32,
     /// Members on hosts of a lab, over links of a known rate (needs root)
@@ -105,19 +118,25 @@ pub fn run(args: &Args) -> Outcome<()> {
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let place = if args.lab { "hosts of a lab" } else { "this machine" };
     let what = format!(
-        "broadcasts of arrays, a process per member on {place}, from rank 0's start to the last member's end, ms; median of {} \
-         turns with {} broadcasts each",
+        "operations on arrays, a process per member on {place}, from rank 0's start to the last member's end, ms; median of {} \
+         turns with {} operations each",
         args.turns, args.repeats
     );
     let mut report = Report::new("python", what);
     let (ways, missing) = args.usable_ways()?;
-    args.beside(&ways, &interrupt, &mut report)?;
+    let works = args.works()?;
+    args.beside(&ways, &works, &interrupt, &mut report)?;
     args.overhead(&interrupt, &mut report)?;
     report.note(format!("Load before the run (1, 5 and 15 minutes): {}.", load.trim()));
     report.note(
-        "times gloo's: torch.distributed's time in parts of this one's. A barrier of the program's own before each broadcast. \
-         All bytes are compared before and after. rdmc protects nothing here (protection=\"none\"), as the others.",
+        "times gloo's: torch.distributed's time in parts of this one's. A barrier of the program's own before each operation. \
+         All bytes are compared before and after. rdmc protects nothing (protection=\"none\"), as the others, but for the rows of \
+         its default.",
     );
+    report.note(format!(
+        "The copy limit of this machine: one core copies 256 MiB, between memory that was touched before, in {:.0} ms.",
+        copying_ms()
+    ));
     missing.into_iter().for_each(|line| report.note(line));
     if let Some(list) =
         versions(&["python3-torch", "python3-mpi4py", "openmpi-bin", "python3-numpy"])
@@ -129,9 +148,24 @@ pub fn run(args: &Args) -> Outcome<()> {
 }
 
 impl Args {
-    fn work(&self, count: u32, bytes: u64) -> Work {
+    fn work(&self, operation: Operation, count: u32, bytes: u64) -> Work {
         let factor = if bytes < 1 << 20 { 100 } else { 1 };
-        Work { count, bytes, repeats: self.repeats * factor }
+        Work { operation, count, bytes, repeats: self.repeats * factor }
+    }
+
+    /// Everything that is measured beside others. Errors: a length that no `float`s have.
+    fn works(&self) -> Outcome<Vec<Work>> {
+        let lengths = self.bytes.iter().map(|&bytes| (1, bytes));
+        let several = (self.count > 0).then_some((self.count, self.each));
+        let lengths: Vec<(u32, u64)> = lengths.chain(several).collect();
+        let sums = self.operations.contains(&Operation::AllReduce);
+        if let Some((_, odd)) = lengths.iter().find(|(_, bytes)| sums && bytes % 4 != 0) {
+            return Err(format!("{odd} bytes are no floats: give multiples of 4").into());
+        }
+        let of = |&operation| {
+            lengths.iter().map(move |&(count, bytes)| self.work(operation, count, bytes))
+        };
+        Ok(self.operations.iter().flat_map(of).collect())
     }
 
     /// Ways whose modules Python has, and a line for each that it lacks. Errors: Python has no rdmc.
@@ -155,10 +189,15 @@ impl Args {
     }
 
     /// One array, and several one after another, by each way.
-    fn beside(&self, ways: &[Way], interrupt: &Interrupt, report: &mut Report) -> Outcome<()> {
-        let works = [self.work(1, self.bytes), self.work(self.count, self.each)];
+    fn beside(
+        &self,
+        ways: &[Way],
+        works: &[Work],
+        interrupt: &Interrupt,
+        report: &mut Report,
+    ) -> Outcome<()> {
         for &members in &self.members {
-            let times = self.measure(ways, members, (&works, &[]), interrupt)?;
+            let times = self.measure(ways, members, (works, &[]), interrupt)?;
             for (index, work) in works.iter().enumerate() {
                 let gloo = ways.iter().position(|&way| way == Way::Gloo);
                 let gloo = gloo.map_or(f64::NAN, |way| median(times.of(way, index)));
@@ -166,6 +205,7 @@ impl Args {
                     let all = times.of(position, index);
                     let middle = median(all.clone());
                     report.row([
+                        ("operation", json!(work.operation.name())),
                         ("arrays", json!(work.name())),
                         ("members", json!(members)),
                         ("network", json!(way.network())),
@@ -185,7 +225,8 @@ impl Args {
     /// The same broadcasts in Python and in Rust.
     fn overhead(&self, interrupt: &Interrupt, report: &mut Report) -> Outcome<()> {
         let lengths = self.overhead_bytes.iter().filter(|&&bytes| bytes > 0);
-        let works: Vec<Work> = lengths.map(|&bytes| self.work(1, bytes)).collect();
+        let work = |&bytes| self.work(Operation::Broadcast, 1, bytes);
+        let works: Vec<Work> = lengths.map(work).collect();
         if works.is_empty() {
             return Ok(());
         }
@@ -264,6 +305,19 @@ impl Args {
         let leaf = |found: &Statistics| found.leaf_us;
         Ok(table.statistics()?.iter().map(leaf).collect())
     }
+}
+
+/// How long one core takes to copy 256 MiB, at best of a few times.
+fn copying_ms() -> f64 {
+    let from = vec![1_u8; 256 << 20];
+    let mut to = vec![2_u8; from.len()];
+    let copy = |_| {
+        let start = Instant::now();
+        to.copy_from_slice(black_box(&from));
+        black_box(&mut to);
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    (0..5).map(copy).fold(f64::INFINITY, f64::min)
 }
 
 fn ms(us: f64) -> Value {

@@ -1,4 +1,4 @@
-//! The programs that broadcast, and how their members are started.
+//! The programs that are measured, and how their members are started.
 
 use std::path::Path;
 
@@ -17,11 +17,13 @@ use crate::{
     },
 };
 
-/// By what members in Python, or in Rust, broadcast.
+/// What members in Python, or in Rust, use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Way {
     /// `rdmc.Group` over TCP
     Rdmc,
+    /// The same with the protection that it has if nothing is said
+    RdmcDefault,
     /// `rdmc.Group` over shared memory, which takes libfabric
     RdmcShared,
     /// A team of the library, in Rust
@@ -39,6 +41,7 @@ impl Way {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rdmc | Self::RdmcShared => "rdmc",
+            Self::RdmcDefault => "rdmc, default protection",
             Self::Rust => "rdmc in Rust",
             Self::Gloo => "torch.distributed, gloo",
             Self::Mpi | Self::MpiShared => "mpi4py, Open MPI",
@@ -49,7 +52,7 @@ impl Way {
     pub fn network(self) -> &'static str {
         match self {
             Self::RdmcShared | Self::MpiShared => "shared memory",
-            Self::Rdmc | Self::Rust | Self::Gloo | Self::Mpi => "tcp",
+            Self::Rdmc | Self::RdmcDefault | Self::Rust | Self::Gloo | Self::Mpi => "tcp",
         }
     }
 
@@ -57,7 +60,7 @@ impl Way {
     pub fn needs(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Rust => None,
-            Self::Rdmc | Self::RdmcShared => {
+            Self::Rdmc | Self::RdmcDefault | Self::RdmcShared => {
                 Some(("rdmc, numpy", "python3-numpy, and a wheel of rdmc"))
             }
             Self::Gloo => Some(("torch.distributed, numpy", "python3-torch python3-numpy")),
@@ -91,11 +94,9 @@ impl Way {
         let launch = |rank: usize| {
             let (program, first) = match self {
                 Self::Rust => (std::env::current_exe()?, vec!["python-member".to_owned()]),
-                Self::Rdmc => (python.to_owned(), vec![script.clone(), "rdmc".to_owned()]),
-                Self::RdmcShared => {
-                    (python.to_owned(), vec![script.clone(), "rdmc-shared".to_owned()])
+                of_python => {
+                    (python.to_owned(), vec![script.clone(), of_python.program().to_owned()])
                 }
-                _ => (python.to_owned(), vec![script.clone(), "gloo".to_owned()]),
             };
             let arguments = first.into_iter().chain(words_of(rank)).collect();
             let environment =
@@ -104,6 +105,17 @@ impl Way {
             Ok(Launch { enter, program, arguments, environment, has_children: false })
         };
         (0..site.hosts.len()).map(launch).collect()
+    }
+
+    /// What the script calls it.
+    fn program(self) -> &'static str {
+        match self {
+            Self::Rdmc | Self::Rust => "rdmc",
+            Self::RdmcDefault => "rdmc-default",
+            Self::RdmcShared => "rdmc-shared",
+            Self::Gloo => "gloo",
+            Self::Mpi | Self::MpiShared => "mpi",
+        }
     }
 
     /// One process, which starts all members.
@@ -121,7 +133,7 @@ impl Way {
         line.extend(open_mpi_start(site, agent.as_deref(), workspace, self == Self::Mpi)?);
         // Members share processors: one that waits yields.
         line.extend(words("--mca mpi_yield_when_idle 1"));
-        line.extend([python.display().to_string(), script, "mpi".to_owned()]);
+        line.extend([python.display().to_string(), script, self.program().to_owned()]);
         line.extend(arguments);
         Ok(vec![launch(site, line, environment)])
     }

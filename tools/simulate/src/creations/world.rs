@@ -178,7 +178,9 @@ impl<'a> World<'a> {
                 if !self.is(CreationCanary::MissesTimeouts)
                     && let Some(node) = self.node(context, life)
                 {
-                    node.act(|creations, channels| creations.handle_timeout(channels, now));
+                    node.act(|creations, channels| {
+                        creations.handle_timeout(channels, now, |_| None)
+                    });
                 }
             }
             Event::Dial { context, life, dial } => self.dial((context, life, dial)),

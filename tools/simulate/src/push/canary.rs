@@ -25,11 +25,13 @@ pub enum PushCanary {
     AwaitsAll,
     /// A listing is not sent to hosts that do not get it in a group.
     ForgetsListing,
+    /// Receivers do not report to whom they could not connect.
+    HidesFirewalls,
 }
 
 impl PushCanary {
     /// All planted bugs.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::TrustsLeftovers,
         Self::BelievesCopies,
         Self::LosesReports,
@@ -40,6 +42,7 @@ impl PushCanary {
         Self::SkipsLook,
         Self::AwaitsAll,
         Self::ForgetsListing,
+        Self::HidesFirewalls,
     ];
 
     /// Returns the name as it is displayed and parsed.
@@ -55,6 +58,7 @@ impl PushCanary {
             Self::SkipsLook => "skips-look",
             Self::AwaitsAll => "awaits-all",
             Self::ForgetsListing => "forgets-listing",
+            Self::HidesFirewalls => "hides-firewalls",
         }
     }
 }

@@ -96,6 +96,8 @@ impl World<'_> {
         let is_judged = self.scenario.stream.is_none()
             && self.facts.pushes == 1
             && self.facts.faults.is_empty()
+            // A group for the listing may fail by a firewall.
+            && (self.scenario.firewalls.is_empty() || self.scenario.listing_bytes == 0)
             && self.scenario.hosts.iter().all(faultless)
             && self.scenario.hosts.iter().all(lacks);
         let (Some(first_ns), true) = (self.facts.first_round_ns, is_judged) else { return };
@@ -189,6 +191,11 @@ impl World<'_> {
         let has_faults = plan.faults != HostFaults::default() || self.has_source_faults();
         let may_differ = has_faults
             || self.facts.faults.iter().any(|done| matches!(done.what, Fault::Corrupt { .. }));
+        let own = host as u32 + 1;
+        let firewalls = &self.scenario.firewalls;
+        // Others get their copies from the root, but for a stream, whose beginning is not kept.
+        let is_cut_off = self.scenario.has_firewall(0, own)
+            || self.scenario.stream.is_some() && firewalls.iter().any(|pair| pair.contains(&own));
         let may_fail = is_first
             && (has_faults
                 || disturbances.all
@@ -199,7 +206,8 @@ impl World<'_> {
                 || disturbances.host
                 || disturbances.connections_lost > 1)
             || is_late
-            || is_stuck;
+            || is_stuck
+            || is_cut_off;
         let has_published = self.facts.hosts[host].has_published;
         let problem = match step {
             Step::Published if !has_published || !is_whole => "counts as published".to_owned(),

@@ -55,6 +55,7 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         listing_bytes: 0,
         stream: None,
         source: SourceFaults::default(),
+        firewalls: Vec::new(),
         planned_faults: Vec::new(),
     };
     scenario.planned_faults = planned_faults(&mut dice, &scenario);
@@ -76,7 +77,23 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         _ => {}
     }
     draw_storage(&mut dice, &mut scenario);
+    draw_firewalls(&mut dice, &mut scenario);
     scenario
+}
+
+/// Puts firewalls between some machines: mostly between hosts, around one host, or between any.
+fn draw_firewalls(dice: &mut Dice, scenario: &mut PushScenario) {
+    if !dice.percent(12) {
+        return;
+    }
+    let machines = scenario.machines();
+    let first = u32::from(!dice.percent(15));
+    let pairs =
+        (first..machines).flat_map(|one| (one + 1..machines).map(move |other| [one, other]));
+    let around = dice.percent(40).then(|| first + dice.below(u64::from(machines - first)) as u32);
+    let percent = dice.between(5, 100);
+    let is_near = |pair: &[u32; 2]| around.is_none_or(|machine| pair.contains(&machine));
+    scenario.firewalls = pairs.filter(is_near).filter(|_| dice.percent(percent)).collect();
 }
 
 /// Makes the storage of some hosts slow: for a few of its jobs it takes longer than a failed group waits for it, but for all

@@ -213,7 +213,7 @@ impl World<'_> {
         let group = start.group.number;
         let joining = Joining { start, settings, links: BTreeMap::new(), is_complete: false };
         self.processes[index].joinings.insert(group, joining);
-        let until_ns = self.now_ns() + files::machines::JOIN_TIMEOUT.as_nanos() as u64;
+        let until_ns = self.now_ns() + self.join_timeout(index).as_nanos() as u64;
         self.plan(until_ns, Due::JoinTimeout(index, group));
         self.meet();
         Ok(())
@@ -250,7 +250,8 @@ impl World<'_> {
             .map(|other| (other, process_at(joining.start.group.addresses[other as usize])))
             .collect();
         for (other_rank, other) in wanted {
-            if self.processes[other].joinings.contains_key(&group) && self.can_talk(one, other) {
+            let can_connect = self.can_talk(one, other) && !self.has_firewall(one, other);
+            if self.processes[other].joinings.contains_key(&group) && can_connect {
                 let link = self.scenario.network.link(0, 0);
                 let (near, far) = self.network.connect_with(one, other, link);
                 let links = |process: &mut Process, rank, link| {
@@ -260,6 +261,11 @@ impl World<'_> {
                 links(&mut self.processes[other], rank, far);
             }
         }
+    }
+
+    fn has_firewall(&self, one: usize, other: usize) -> bool {
+        let [one, other] = [one, other].map(|index| self.processes[index].machine as u32);
+        self.scenario.has_firewall(one, other)
     }
 
     /// Creates a group all of whose neighbours are connected.
@@ -293,7 +299,15 @@ impl World<'_> {
         self.look(index);
     }
 
-    pub(super) fn join_timeout(&mut self, index: usize, group: u64) {
+    /// How long a process may take to join a group.
+    fn join_timeout(&self, index: usize) -> Duration {
+        match self.processes[index].receiver {
+            Some(_) => self.settings.member_join_timeout(),
+            None => self.settings.root_join_timeout(),
+        }
+    }
+
+    pub(super) fn time_out_join(&mut self, index: usize, group: u64) {
         let Some(joining) = self.processes[index].joinings.remove(&group) else { return };
         let mut unconnected = joining.settings.neighbours();
         unconnected.retain(|rank| !joining.links.contains_key(rank));
@@ -303,8 +317,7 @@ impl World<'_> {
             return;
         }
         joining.links.into_values().for_each(|link| self.network.discard(link));
-        let (what, timeout) =
-            (format!("waiting for {unconnected:?}"), files::machines::JOIN_TIMEOUT);
+        let (what, timeout) = (format!("waiting for {unconnected:?}"), self.join_timeout(index));
         let error = rdmc::Error::Timeout { what, timeout, unconnected };
         self.note(index, Note::Joined(group, Err(error)));
     }

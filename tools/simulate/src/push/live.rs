@@ -118,7 +118,7 @@ impl World<'_> {
                 self.note_silence();
                 self.meet();
             }
-            Due::JoinTimeout(process, group) => self.join_timeout(process, group),
+            Due::JoinTimeout(process, group) => self.time_out_join(process, group),
             Due::Create(process, group) => self.create(process, group),
             Due::DiskFails(process) => self.disk_fails(process),
             Due::Hashed(process) => self.hashed(process),

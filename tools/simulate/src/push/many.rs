@@ -156,6 +156,7 @@ impl ManyHosts {
             listing_bytes: self.listing_bytes,
             stream: None,
             source: SourceFaults::default(),
+            firewalls: Vec::new(),
             planned_faults: Vec::new(),
         }
     }

@@ -16,6 +16,9 @@ impl World<'_> {
                 let all: Ranges = [(0, self.scenario.bytes)].into_iter().collect();
                 *has = RangeList::from(&all);
             }
+            (PushCanary::HidesFirewalls, Word::ToRoot(ToRoot::GroupFailed { unconnected, .. })) => {
+                unconnected.clear();
+            }
             (PushCanary::ClaimsNothing, Word::ToRoot(ToRoot::GroupFailed { has, .. })) => {
                 *has = RangeList::default();
             }

@@ -53,6 +53,9 @@ pub struct PushScenario {
     /// Irregularities of the source.
     #[serde(default)]
     pub source: SourceFaults,
+    /// Pairs of machines that never get a connection for blocks to each other.
+    #[serde(default)]
+    pub firewalls: Vec<[u32; 2]>,
     /// Faults, by step.
     pub planned_faults: Vec<PlannedFault>,
 }
@@ -273,6 +276,11 @@ impl PushScenario {
         (0..self.hosts.len()).filter(|&host| !self.hosts[host].joins)
     }
 
+    /// Returns whether a firewall is between two machines.
+    pub(super) fn has_firewall(&self, one: u32, other: u32) -> bool {
+        self.firewalls.contains(&[one.min(other), one.max(other)])
+    }
+
     /// Returns the ranges of the files of a tree.
     pub fn files(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let starts = std::iter::once(0).chain(self.files.iter().copied());
@@ -342,6 +350,11 @@ impl PushScenario {
         }
         self.algorithm()?;
         let machines = self.machines();
+        if self.firewalls.iter().any(|[one, other]| one >= other || *other >= machines) {
+            return Err(
+                "a firewall is between two machines, the one of the lower number first".to_owned()
+            );
+        }
         for PlannedFault { what, .. } in &self.planned_faults {
             let named = what.machines();
             let needs_host = matches!(what, Fault::HangUp { .. } | Fault::Corrupt { .. });

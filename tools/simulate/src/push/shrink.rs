@@ -18,6 +18,11 @@ pub fn smaller_pushes(from: &PushScenario) -> Vec<PushScenario> {
             it.planned_faults.remove(planned);
         });
     }
+    for firewall in 0..from.firewalls.len() {
+        with(&|it| {
+            it.firewalls.remove(firewall);
+        });
+    }
     with(&|it| it.retries = 0);
     with(&|it| it.rate_min_percent = 0);
     with(&|it| shorten(it, it.bytes / 2));
@@ -77,6 +82,11 @@ fn remove_host(scenario: &mut PushScenario, host: usize) {
     scenario.hosts.remove(host);
     let own = host as u32 + 1;
     let rename = |machine: &mut u32| *machine -= u32::from(*machine > own);
+    scenario.firewalls.retain_mut(|machines| {
+        let is_other = !machines.contains(&own);
+        machines.iter_mut().for_each(rename);
+        is_other
+    });
     scenario.planned_faults.retain_mut(|PlannedFault { what, .. }| match what {
         Fault::Reset { machines } => {
             let is_other = !machines.contains(&own);

@@ -78,6 +78,7 @@ pub(super) struct Machine {
 
 pub(super) struct World<'a> {
     pub(super) scenario: &'a PushScenario,
+    pub(super) settings: &'a PushSettings,
     pub(super) options: Options<PushCanary>,
     pub(super) network: &'a SimNet,
     pub(super) source: Arc<[u8]>,
@@ -132,6 +133,7 @@ impl<'a> World<'a> {
         }
         Self {
             scenario,
+            settings,
             options,
             network,
             source,

@@ -115,8 +115,13 @@ impl Hosts {
         self.bytes
     }
 
-    pub const fn phase(&self) -> Phase {
-        self.phase
+    /// It replicates until the last host has everything, also while others already write theirs to disk.
+    pub fn phase(&self) -> Phase {
+        let lacks = |host: &Host| host.stage.is_awaited() || host.stage == Stage::Deferred;
+        match self.phase {
+            Phase::Publishing if self.hosts.iter().any(lacks) => Phase::Replicating,
+            phase => phase,
+        }
     }
 
     /// Takes an event in.
@@ -257,6 +262,20 @@ mod tests {
         }
         let Overview { received, done, failed, slowest } = hosts.overview();
         assert_eq!((received, done, failed, slowest), (1000, 2, 1, None));
+    }
+
+    #[test]
+    fn it_replicates_until_a_host_that_was_deferred_has_its_copy() {
+        let mut hosts = hosts(2);
+        (0..2).for_each(|host| hosts.note(&ready(host)));
+        hosts.note(&PushEvent::Round { members: 3 });
+        hosts.note(&PushEvent::Deferred { host: 1, bytes_per_second: 1 });
+        hosts.note(&PushEvent::Host { host: 0, state: HostState::Received });
+        hosts.note(&PushEvent::Publishing);
+        hosts.note(&PushEvent::Host { host: 0, state: HostState::Published });
+        assert_eq!(hosts.phase(), Phase::Replicating);
+        hosts.note(&PushEvent::Host { host: 1, state: HostState::Received });
+        assert_eq!(hosts.phase(), Phase::Publishing);
     }
 
     #[test]
