@@ -282,6 +282,71 @@ def _call_in_a_handler() -> str:
     return "nothing"
 
 
+class _WithoutAText(Exception):
+    """An exception of an application whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _fail_with(kind: str) -> str:
+    """Rank 1 ends the group, or its messages, with a text that is no UTF-8."""
+    name = os.fsdecode(b"\xff.bin")
+    error: Exception = _WithoutAText() if kind == "no text" else ValueError(name)
+    group = members.group()
+    try:
+        if kind.startswith("aio"):
+            asyncio.run(_fail_in_a_loop(kind, group.rank, error))
+        elif kind.startswith("messages"):
+            _fail_in_messages(kind, group, error)
+        elif group.rank == 0:
+            group.barrier()
+        elif kind == "abort":
+            group.abort(name)
+            group.barrier()
+        else:
+            with group:
+                raise error
+    except (ValueError, _WithoutAText, rdmc.Aborted) as raised:
+        if raised is error:
+            return "its own"
+        assert isinstance(raised, rdmc.Aborted) and raised.rank == 1, raised
+        return raised.reason
+    finally:
+        # The other rank learns of the failure, not of the end of this process.
+        _note(f"{group.rank}-has-ended")
+        _wait_for(f"{1 - group.rank}-has-ended")
+    return "nothing"
+
+
+def _fail_in_messages(kind: str, group: rdmc.Group, error: Exception) -> None:
+    with group.messages() as messages:
+        if messages.is_root:
+            messages.wait_delivered(1)
+        elif kind == "messages abort":
+            messages.abort(str(error))
+            messages.receive()
+        else:
+            raise error
+
+
+async def _fail_in_a_loop(kind: str, rank: int, error: Exception) -> None:
+    async with rdmc.aio.Group.from_env(number=2, timeout=members.PATIENCE) as group:
+        if kind == "aio":
+            if rank == 1:
+                raise error
+            await group.barrier()
+            return
+        async with group.messages() as messages:
+            if messages.is_root:
+                await messages.wait_delivered(1)
+            elif kind == "aio messages abort":
+                messages.abort(str(error))
+                await messages.receive()
+            else:
+                raise error
+
+
 class Calls(unittest.TestCase):
     def _raises(self, event: str, kinds: list[str], said: str, expected: list[str]) -> None:
         found = members.returned(members.run(_event_in_all, 2, event, kinds, said))[0]
@@ -315,6 +380,18 @@ class Calls(unittest.TestCase):
         kind, said = members.run(_call_in_a_handler, 2)[0]
         self.assertEqual(kind, "returned", said)
         self.assertIn("under way on this thread", said)
+
+    def test_others_learn_of_a_failure_whose_text_is_no_utf_8(self) -> None:
+        for kind in ("with", "abort", "messages", "messages abort", "aio", "aio messages", "aio messages abort"):
+            with self.subTest(kind):
+                found = members.returned(members.run(_fail_with, 2, kind))
+                self.assertIn("\\udcff.bin", found[0])
+                self.assertIn("\\udcff.bin" if kind.endswith("abort") else "its own", found[1])
+
+    def test_others_learn_of_an_exception_that_has_no_text(self) -> None:
+        found = members.returned(members.run(_fail_with, 2, "no text"))
+        self.assertIn("_WithoutAText", found[0])
+        self.assertEqual(found[1], "its own")
 
     def test_the_end_of_the_program_ends_every_wait(self) -> None:
         for kind in [*_SYNC, *_AIO, *_JOINS]:

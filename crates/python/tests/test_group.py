@@ -203,6 +203,12 @@ def _wrong_arguments() -> None:
     calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = [
         (group.messages, (), {"algorithm": other}),
         (group.messages, (), {"algorithm": "none of them"}),
+        (group.messages, (), {"algorithm": "\udcff"}),
+        (rdmc.Group, (0, [other], rdmc.random_secret()), {}),
+        (rdmc.Group, (0, ["127.0.0.1:\udcff"], rdmc.random_secret()), {}),
+        (rdmc.Group, (0, ["127.0.0.1:0"], "\udcff"), {}),
+        (rdmc.Group, (0, ["127.0.0.1:0"], rdmc.random_secret()), {"fabric": "\udcff"}),
+        (rdmc.Group, (0, ["127.0.0.1:0"], rdmc.random_secret()), {"protection": other}),
         (group.messages, (), {"block_bytes": -1}),
         (group.messages, (), {"message_bytes": 1 << 64}),
         (group.all_reduce, (values,), {"op": other}),

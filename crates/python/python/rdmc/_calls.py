@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, SupportsIndex, TypeVar
 
 from rdmc._rdmc import Endpoint
+from rdmc._text import as_utf8, reason_of
 from rdmc.errors import InvalidUse, RdmcError, TimedOut
 
 INTERRUPTED = "its application was interrupted"
@@ -48,12 +49,6 @@ def seconds(timeout: float | None, default: float) -> float:
     if found != found:
         raise InvalidUse(f"timeout is {timeout!r}; use a number of seconds, or None for that of the group")
     return float(found)
-
-
-def reason_of(kind: type[BaseException], error: BaseException | None) -> str:
-    """What others are told of an exception."""
-    text = "" if error is None else str(error)
-    return f"{kind.__name__}: {text}" if text else kind.__name__
 
 
 class Abortable(Protocol):
@@ -238,6 +233,7 @@ class Calls:
     def abort(self, reason: str) -> None:
         """Makes the group and its messages fail at all. Raises InvalidUse in a fork, and after the end."""
         self.check_process()
+        reason = as_utf8(reason)
         for messages in list(self.messages):
             try:
                 messages.abort(reason)
@@ -280,11 +276,13 @@ class Calls:
         """Ends the group at once, a failure at all others for this reason. Returns when no operation is under way."""
         if not self._begin_end():
             return
-        self.abort_quietly(reason)
-        self.endpoint.drop()
-        if self._worker is not None:
-            self.end_of(self._worker.submit(lambda: None), reason)
-        self._stop()
+        try:
+            self.abort_quietly(reason)
+        finally:
+            self.endpoint.drop()
+            if self._worker is not None:
+                self.end_of(self._worker.submit(lambda: None), reason)
+            self._stop()
 
     def at_exit(self) -> None:
         """The group is referred to no more, or the program ends. Calls of daemon threads end before the interpreter does."""

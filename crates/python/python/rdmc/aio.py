@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 
 import rdmc.group
 from rdmc._arrays import memory_of
-from rdmc._calls import on_a_thread, reason_of, seconds
+from rdmc._calls import on_a_thread, seconds
 from rdmc._meeting import Store
 from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
+from rdmc._text import as_utf8, reason_of
 from rdmc.errors import RdmcError, TimedOut
 from rdmc.messages import MessagesSettings, check_asks, check_receives, count_of, to_send
 
@@ -150,7 +151,7 @@ class Messages:
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Ends it at all processes, as a failure for this reason."""
-        self._inner.abort(reason)
+        self._inner.abort(as_utf8(reason))
 
     async def _close(self) -> None:
         while not self.is_root and await self._wait(self._inner.receive(), None) is not None:

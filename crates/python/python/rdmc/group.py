@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rdmc._arrays import OnDevice, memory_of, on_device, reduction_of
-from rdmc._calls import Calls, Work, integer, reason_of, seconds
+from rdmc._calls import Calls, Work, integer, seconds
 from rdmc._log import follow_log
 from rdmc._meeting import Meeting, Store
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
+from rdmc._text import ascii_text, reason_of
 from rdmc.errors import InvalidUse
 from rdmc.messages import Message, Messages, MessagesSettings
 
@@ -53,6 +54,10 @@ class Network:
 
     def listen(self, address: str) -> Endpoint:
         """A member of a group that is to be joined."""
+        texts = {"address": address, "secret": self.secret, "fabric": self.fabric, "protection": self.protection}
+        for name, text in texts.items():
+            if text is not None:
+                ascii_text(name, text)
         follow_log()
         return Endpoint(address, self.secret, self.fabric, self.protection, self.timeout)
 
@@ -92,9 +97,10 @@ class Group:
         or encrypt. ``timeout``: what joining and each operation may take, in seconds.
         """
         rank = integer("rank", rank, 0, len(members) - 1)
+        members = [ascii_text(f"members[{other}]", address) for other, address in enumerate(members)]
         network = Network(secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
         self._set_up(network, network.listen(members[rank]), rank, len(members))
-        self._join(number, list(members))
+        self._join(number, members)
 
     @classmethod
     def from_env(
