@@ -254,6 +254,57 @@ def _refused_in_a_fork(kind: str) -> str:
     return f"child {os.waitstatus_to_exitcode(ended[1])}"
 
 
+def _wait_for_a_call(group: rdmc.Group) -> None:
+    """Waits until another thread makes a call."""
+    until = time.monotonic() + members.PATIENCE
+    while not group._calls._turn._callers:
+        assert time.monotonic() < until, "no call"
+        time.sleep(0.01)
+
+
+def _handle_in_a_call(does_leave: bool) -> list[str]:
+    """What a signal's handler, which goes on, is refused while its thread makes a call, and another thread's operation waits for that."""
+    group = rdmc.Group.from_env(timeout=members.PATIENCE)
+    if group.rank == 1:
+        _wait_for("0-has-handled")
+        return _two_barriers(group)
+    refused: list[str] = []
+    started: list[rdmc.Work] = []
+
+    def handle(*_: object) -> None:
+        calls: list[Callable[[], object]] = [group.barrier, lambda: group.barrier(async_op=True), started[0].wait, group.close]
+        if does_leave:
+            calls = [lambda: group.__exit__(ValueError, ValueError("enough"), None)]
+        for call in calls:
+            try:
+                call()
+            except rdmc.InvalidUse as error:
+                refused.append(str(error))
+        _note("0-has-handled")
+
+    def interrupt() -> None:
+        _wait_for_a_call(group)
+        started.append(group.barrier(async_op=True))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, handle)
+    threading.Thread(target=interrupt, daemon=True).start()
+    return [*_two_barriers(group, started), *refused]
+
+
+def _two_barriers(group: rdmc.Group, started: list[rdmc.Work] | None = None) -> list[str]:
+    try:
+        group.barrier()
+        if started is None:
+            group.barrier()
+        else:
+            started[0].wait()
+        group.close()
+    except rdmc.Aborted as error:
+        return [error.reason]
+    return []
+
+
 def _call_in_a_handler() -> str:
     group = rdmc.Group.from_env(timeout=_TIMEOUT)
     if group.rank == 1:
@@ -269,8 +320,7 @@ def _call_in_a_handler() -> str:
     signal.signal(signal.SIGUSR1, lambda *_: group.all_reduce(numpy.zeros(3)))
 
     def signal_in_the_call() -> None:
-        while not group._calls._turn.is_taken:
-            time.sleep(0.01)
+        _wait_for_a_call(group)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     threading.Thread(target=signal_in_the_call, daemon=True).start()
@@ -380,6 +430,18 @@ class Calls(unittest.TestCase):
         kind, said = members.run(_call_in_a_handler, 2)[0]
         self.assertEqual(kind, "returned", said)
         self.assertIn("under way on this thread", said)
+
+    def test_a_handler_of_a_signal_that_is_refused_calls_ends_nothing(self) -> None:
+        refused, others = members.returned(members.run(_handle_in_a_call, 2, False))
+        self.assertEqual(len(refused), 4, refused)
+        for said in refused:
+            self.assertIn("under way on this thread", said)
+        self.assertEqual(others, [])
+
+    def test_a_handler_of_a_signal_can_leave_the_group(self) -> None:
+        for found in members.returned(members.run(_handle_in_a_call, 2, True)):
+            self.assertEqual(len(found), 1, found)
+            self.assertIn("ValueError: enough", found[0])
 
     def test_others_learn_of_a_failure_whose_text_is_no_utf_8(self) -> None:
         for kind in ("with", "abort", "messages", "messages abort", "aio", "aio messages", "aio messages abort"):

@@ -74,8 +74,9 @@ class Group:
     ``__dlpack_device__``. All members' are on GPUs then. What was queued on the array's stream comes first, and what is queued
     there after the call (after Work.wait) sees the result; the host does not wait for the last copies.
 
-    Calls are allowed on any thread; those of several threads are made one after another. They are refused in a child of fork. A
-    group that is not closed ends with the program, which does not wait for its operations.
+    Calls are allowed on any thread; those of several threads are made one after another. They are refused in a child of fork, and
+    in a signal's handler that has interrupted one on its thread: that may abort, or leave by an exception. A group that is not closed ends
+    with the program, which does not wait for its operations.
     """
 
     def __init__(
@@ -369,7 +370,10 @@ class Group:
         return self._run([], lambda limit: self._endpoint.barrier(limit), timeout, async_op)
 
     def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
-        """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
+        """The bytes that the root has given, in any buffer; other members give none, and need not know the length.
+
+        Raises MemoryError at a member that has no memory for them, which ends the group.
+        """
         found: list[bytes] = []
         self._broadcast_bytes(data, root, found.append, timeout, async_op=False)
         return found[0]
@@ -386,7 +390,7 @@ class Group:
         def operation(limit: float) -> None:
             length = bytearray(memory.nbytes.to_bytes(8, "little"))
             self._endpoint.broadcast(length, root, limit)
-            content = memory if is_root else bytearray(int.from_bytes(length, "little"))
+            content = memory if is_root else _memory_for(int.from_bytes(length, "little"), root)
             self._endpoint.broadcast(content, root, limit)
             take(bytes(content))
 
@@ -517,7 +521,7 @@ class Group:
     def close(self, timeout: float | None = None) -> None:
         """Ends the group when all members have called this; success means that all operations have succeeded everywhere.
 
-        After an operation has raised that the group has failed, it only frees what the group has.
+        After an operation has raised that the group has failed (MemberLost), it only frees what the group has.
         """
         limit = seconds(timeout, self._timeout)
         if not self._calls.is_open():
@@ -563,3 +567,12 @@ class Group:
             return self._calls.start(call)
         self._calls.run(call)
         return None
+
+
+def _memory_for(length: int, root: int) -> bytearray:
+    """Memory for bytes that the root broadcasts. Raises MemoryError, of which others learn."""
+    try:
+        return bytearray(length)
+    except (MemoryError, OverflowError):
+        # Others learn of the beginning.
+        raise MemoryError(f"no memory for {length} bytes, which rank {root} broadcasts") from None

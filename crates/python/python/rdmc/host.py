@@ -231,7 +231,7 @@ class HostGroup:
         if kind is None:
             self.close()
         elif os.getpid() == self._pid:
-            self.abort(reason_of(type(error), error))
+            self.abort(reason_of(kind, error))
 
     @contextmanager
     def _operation(self, name: str, root: int, timeout: float | None) -> Iterator[_Operation]:
