@@ -184,7 +184,10 @@ class Messages:
         return self._inner.delivered
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends when all processes have called this and have all messages. Messages that were not received are dropped."""
+        """Ends the messages; success means that all processes have all of them. At the root it waits until that is so, not for others to
+        call it; at others it waits until the root has closed, and drops what this process has not received. After a TimedOut they have
+        failed at all.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -193,7 +196,8 @@ class Messages:
                 pass
             self._wait(self._inner.close(), timeout)
         except TimedOut:
-            self._inner.abort("closing has taken too long")
+            limit = seconds(timeout, self._timeout)
+            self._inner.abort(f"closing messages has taken longer than {limit:g} s")
             raise
         finally:
             self._inner.drop()
