@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import unittest
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,58 @@ async def _cancelled_split() -> str:
         return "formed"
 
 
+async def _opened(group: rdmc.aio.Group) -> None:
+    async with group.messages():
+        pass
+
+
+async def _cancelled_opening() -> list[str]:
+    ended = Path(os.environ["RDMC_STORE"], "cancelled")
+    said = []
+    async with rdmc.aio.Group.from_env(timeout=members.PATIENCE) as group:
+        if group.rank == 1:
+            # It does not come before the other has given up.
+            while not ended.exists():
+                await asyncio.sleep(0.01)
+            try:
+                await group.barrier()
+            except rdmc.Aborted as error:
+                assert error.rank == 0 and "cancelled" in error.reason, error
+                return ["aborted"]
+            return ["nothing"]
+        opening: asyncio.Task[Any] = asyncio.create_task(_opened(group))
+        await asyncio.sleep(0.1)
+        opening.cancel()
+        try:
+            await opening
+        except asyncio.CancelledError:
+            said.append("cancelled")
+        ended.touch()
+        try:
+            await group.barrier()
+        except rdmc.Aborted as error:
+            said.append(f"aborted by {error.rank}")
+    # Its end waits for nothing.
+    return [*said, "closed"]
+
+
+async def _not_joined() -> list[str]:
+    group = rdmc.aio.Group.from_env(timeout=members.PATIENCE)
+    said = []
+    calls: list[Callable[[], Any]] = [lambda: group.rank, group.counters, group.abort, group.messages, group.receive]
+    awaited: list[Callable[[], Awaitable[Any]]] = [group.barrier, lambda: group.split(0)]
+    for call in [*calls, *awaited]:
+        try:
+            called = call()
+            if call in awaited:
+                await called
+        except rdmc.InvalidUse as error:
+            said.append(str(error))
+    async with group:
+        await group.barrier()
+    return said
+
+
 async def _die_at(rank: int) -> None:
     async with rdmc.aio.Group.from_env(timeout=members.PATIENCE) as group, group.messages() as messages:
         if group.rank == rank:
@@ -216,6 +268,16 @@ class Asyncio(unittest.TestCase):
         self.assertEqual(outcomes[0][1][0], "CancelledError")
         self.assertEqual((outcomes[1][0], outcomes[1][1][0], outcomes[1][1][2]), ("raised", "Aborted", 0), outcomes)
         self.assertIn("cancelled", outcomes[1][1][1])
+
+    def test_cancelling_the_opening_of_messages_ends_the_group(self) -> None:
+        outcomes = members.returned(members.run(_run, 2, _cancelled_opening))
+        self.assertEqual(outcomes, [["cancelled", "aborted by 0", "closed"], ["aborted"]])
+
+    def test_a_group_that_is_not_joined_refuses_calls(self) -> None:
+        said = members.returned(members.run(_run, 1, _not_joined))[0]
+        self.assertEqual(len(said), 7, said)
+        for text in said:
+            self.assertIn("async with", text)
 
     def test_a_member_that_is_killed_is_named(self) -> None:
         members.assert_killed(members.run(_run, 3, _die_at, 1), 1)

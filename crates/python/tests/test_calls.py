@@ -254,6 +254,57 @@ def _refused_in_a_fork(kind: str) -> str:
     return f"child {os.waitstatus_to_exitcode(ended[1])}"
 
 
+def _wait_for_a_call(group: rdmc.Group) -> None:
+    """Waits until another thread makes a call."""
+    until = time.monotonic() + members.PATIENCE
+    while not group._calls._turn._callers:
+        assert time.monotonic() < until, "no call"
+        time.sleep(0.01)
+
+
+def _handle_in_a_call(does_leave: bool) -> list[str]:
+    """What a signal's handler, which goes on, is refused while its thread makes a call, and another thread's operation waits for that."""
+    group = rdmc.Group.from_env(timeout=members.PATIENCE)
+    if group.rank == 1:
+        _wait_for("0-has-handled")
+        return _two_barriers(group)
+    refused: list[str] = []
+    started: list[rdmc.Work] = []
+
+    def handle(*_: object) -> None:
+        calls: list[Callable[[], object]] = [group.barrier, lambda: group.barrier(async_op=True), started[0].wait, group.close]
+        if does_leave:
+            calls = [lambda: group.__exit__(ValueError, ValueError("enough"), None)]
+        for call in calls:
+            try:
+                call()
+            except rdmc.InvalidUse as error:
+                refused.append(str(error))
+        _note("0-has-handled")
+
+    def interrupt() -> None:
+        _wait_for_a_call(group)
+        started.append(group.barrier(async_op=True))
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, handle)
+    threading.Thread(target=interrupt, daemon=True).start()
+    return [*_two_barriers(group, started), *refused]
+
+
+def _two_barriers(group: rdmc.Group, started: list[rdmc.Work] | None = None) -> list[str]:
+    try:
+        group.barrier()
+        if started is None:
+            group.barrier()
+        else:
+            started[0].wait()
+        group.close()
+    except rdmc.Aborted as error:
+        return [error.reason]
+    return []
+
+
 def _call_in_a_handler() -> str:
     group = rdmc.Group.from_env(timeout=_TIMEOUT)
     if group.rank == 1:
@@ -269,8 +320,7 @@ def _call_in_a_handler() -> str:
     signal.signal(signal.SIGUSR1, lambda *_: group.all_reduce(numpy.zeros(3)))
 
     def signal_in_the_call() -> None:
-        while not group._calls._turn.is_taken:
-            time.sleep(0.01)
+        _wait_for_a_call(group)
         os.kill(os.getpid(), signal.SIGUSR1)
 
     threading.Thread(target=signal_in_the_call, daemon=True).start()
@@ -280,6 +330,71 @@ def _call_in_a_handler() -> str:
         _note("1-has-ended")
         return str(error)
     return "nothing"
+
+
+class _WithoutAText(Exception):
+    """An exception of an application whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def _fail_with(kind: str) -> str:
+    """Rank 1 ends the group, or its messages, with a text that is no UTF-8."""
+    name = os.fsdecode(b"\xff.bin")
+    error: Exception = _WithoutAText() if kind == "no text" else ValueError(name)
+    group = members.group()
+    try:
+        if kind.startswith("aio"):
+            asyncio.run(_fail_in_a_loop(kind, group.rank, error))
+        elif kind.startswith("messages"):
+            _fail_in_messages(kind, group, error)
+        elif group.rank == 0:
+            group.barrier()
+        elif kind == "abort":
+            group.abort(name)
+            group.barrier()
+        else:
+            with group:
+                raise error
+    except (ValueError, _WithoutAText, rdmc.Aborted) as raised:
+        if raised is error:
+            return "its own"
+        assert isinstance(raised, rdmc.Aborted) and raised.rank == 1, raised
+        return raised.reason
+    finally:
+        # The other rank learns of the failure, not of the end of this process.
+        _note(f"{group.rank}-has-ended")
+        _wait_for(f"{1 - group.rank}-has-ended")
+    return "nothing"
+
+
+def _fail_in_messages(kind: str, group: rdmc.Group, error: Exception) -> None:
+    with group.messages() as messages:
+        if messages.is_root:
+            messages.wait_delivered(1)
+        elif kind == "messages abort":
+            messages.abort(str(error))
+            messages.receive()
+        else:
+            raise error
+
+
+async def _fail_in_a_loop(kind: str, rank: int, error: Exception) -> None:
+    async with rdmc.aio.Group.from_env(number=2, timeout=members.PATIENCE) as group:
+        if kind == "aio":
+            if rank == 1:
+                raise error
+            await group.barrier()
+            return
+        async with group.messages() as messages:
+            if messages.is_root:
+                await messages.wait_delivered(1)
+            elif kind == "aio messages abort":
+                messages.abort(str(error))
+                await messages.receive()
+            else:
+                raise error
 
 
 class Calls(unittest.TestCase):
@@ -315,6 +430,30 @@ class Calls(unittest.TestCase):
         kind, said = members.run(_call_in_a_handler, 2)[0]
         self.assertEqual(kind, "returned", said)
         self.assertIn("under way on this thread", said)
+
+    def test_a_handler_of_a_signal_that_is_refused_calls_ends_nothing(self) -> None:
+        refused, others = members.returned(members.run(_handle_in_a_call, 2, False))
+        self.assertEqual(len(refused), 4, refused)
+        for said in refused:
+            self.assertIn("under way on this thread", said)
+        self.assertEqual(others, [])
+
+    def test_a_handler_of_a_signal_can_leave_the_group(self) -> None:
+        for found in members.returned(members.run(_handle_in_a_call, 2, True)):
+            self.assertEqual(len(found), 1, found)
+            self.assertIn("ValueError: enough", found[0])
+
+    def test_others_learn_of_a_failure_whose_text_is_no_utf_8(self) -> None:
+        for kind in ("with", "abort", "messages", "messages abort", "aio", "aio messages", "aio messages abort"):
+            with self.subTest(kind):
+                found = members.returned(members.run(_fail_with, 2, kind))
+                self.assertIn("\\udcff.bin", found[0])
+                self.assertIn("\\udcff.bin" if kind.endswith("abort") else "its own", found[1])
+
+    def test_others_learn_of_an_exception_that_has_no_text(self) -> None:
+        found = members.returned(members.run(_fail_with, 2, "no text"))
+        self.assertIn("_WithoutAText", found[0])
+        self.assertEqual(found[1], "its own")
 
     def test_the_end_of_the_program_ends_every_wait(self) -> None:
         for kind in [*_SYNC, *_AIO, *_JOINS]:

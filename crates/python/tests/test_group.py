@@ -96,6 +96,19 @@ def _raise_at(rank: int) -> None:
         group.barrier()
 
 
+def _broadcast_without_memory(length: int, is_async: bool) -> None:
+    """Rank 0 tells a length for which no process has memory."""
+    with members.group() as group:
+        if is_async:
+            group.barrier(async_op=True).wait()
+        else:
+            group.barrier()
+        if group.rank == 1:
+            group.broadcast_bytes()
+        group.broadcast(bytearray(length.to_bytes(8, "little")))
+        group.barrier()
+
+
 def _learns_of_the_end(group: rdmc.Group, rank: int) -> str:
     try:
         # The interrupted member may have come to the first before.
@@ -203,6 +216,12 @@ def _wrong_arguments() -> None:
     calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = [
         (group.messages, (), {"algorithm": other}),
         (group.messages, (), {"algorithm": "none of them"}),
+        (group.messages, (), {"algorithm": "\udcff"}),
+        (rdmc.Group, (0, [other], rdmc.random_secret()), {}),
+        (rdmc.Group, (0, ["127.0.0.1:\udcff"], rdmc.random_secret()), {}),
+        (rdmc.Group, (0, ["127.0.0.1:0"], "\udcff"), {}),
+        (rdmc.Group, (0, ["127.0.0.1:0"], rdmc.random_secret()), {"fabric": "\udcff"}),
+        (rdmc.Group, (0, ["127.0.0.1:0"], rdmc.random_secret()), {"protection": other}),
         (group.messages, (), {"block_bytes": -1}),
         (group.messages, (), {"message_bytes": 1 << 64}),
         (group.all_reduce, (values,), {"op": other}),
@@ -400,6 +419,14 @@ class Groups(unittest.TestCase):
 
     def test_a_member_that_raises_ends_the_group_at_all(self) -> None:
         members.assert_gave_up(members.run(_raise_at, 3, 1), 1, "KeyError")
+
+    def test_bytes_for_which_there_is_no_memory_are_named_at_all(self) -> None:
+        for length in (1 << 62, 1 << 63):
+            for is_async in (False, True):
+                outcomes: list[Any] = members.run(_broadcast_without_memory, 2, length, is_async)
+                members.assert_gave_up(outcomes, 1, "MemoryError")
+                for _, raised in outcomes:
+                    self.assertIn(f"no memory for {length}", raised[1])
 
     def test_ctrl_c_ends_a_wait(self) -> None:
         outcomes = members.returned(members.run(_interrupt_at, 3, 0))

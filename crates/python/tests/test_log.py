@@ -77,6 +77,21 @@ rdmc.Group(0, ["127.0.0.1:0"], rdmc.random_secret()).abort("the end")
 """
 
 
+# A handler that raises: later records come.
+_RAISES = """
+import logging, sys
+import rdmc
+class Raises(logging.Handler):
+    def emit(self, record):
+        if "a team has failed" in record.getMessage():
+            print(record.getMessage(), flush=True)
+            %s
+logging.basicConfig(level=logging.DEBUG, handlers=[Raises()])
+for reason in ("the first", "the second"):
+    rdmc.Group(0, ["127.0.0.1:0"], rdmc.random_secret()).abort(reason)
+"""
+
+
 class Log(unittest.TestCase):
     def test_records_come_to_loggers_of_python(self) -> None:
         for records in members.returned(members.run(_fail_with_a_log, 2, logging.DEBUG)):
@@ -99,6 +114,15 @@ class Log(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", _ENDS], capture_output=True, text=True, timeout=members.PATIENCE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("the end", done.stdout)
+
+    def test_a_handler_that_raises_ends_no_log(self) -> None:
+        for statement, said in (("raise ValueError('a bug of the handler')", "a bug of the handler"), ("sys.exit(3)", "SystemExit: 3")):
+            script = [sys.executable, "-c", _RAISES % statement]
+            done = subprocess.run(script, capture_output=True, text=True, timeout=members.PATIENCE)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(said, done.stderr)
+            self.assertIn("the first", done.stdout)
+            self.assertIn("the second", done.stdout)
 
 
 if __name__ == "__main__":

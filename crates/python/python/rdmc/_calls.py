@@ -13,7 +13,8 @@ from queue import SimpleQueue
 from typing import Any, Protocol, SupportsIndex, TypeVar
 
 from rdmc._rdmc import Endpoint
-from rdmc.errors import InvalidUse, RdmcError, TimedOut
+from rdmc._text import as_utf8, reason_of
+from rdmc.errors import InvalidUse, MemberLost, RdmcError, TimedOut
 
 INTERRUPTED = "its application was interrupted"
 
@@ -50,12 +51,6 @@ def seconds(timeout: float | None, default: float) -> float:
     return float(found)
 
 
-def reason_of(kind: type[BaseException], error: BaseException | None) -> str:
-    """What others are told of an exception."""
-    text = "" if error is None else str(error)
-    return f"{kind.__name__}: {text}" if text else kind.__name__
-
-
 class Abortable(Protocol):
     """What waits for other processes until it is aborted."""
 
@@ -78,15 +73,13 @@ class Work:
         """Waits for its end, for at most so many seconds. Raises what has failed, or TimedOut (it goes on then).
 
         What a signal's handler raises meanwhile, such as KeyboardInterrupt, is raised when the operation has ended, and the group with it.
+        Raises InvalidUse in a signal's handler that has interrupted a call of the group, which may wait for that call.
         """
         limit = None if timeout is None else seconds(timeout, 0.0)
         self._calls.check_process()
-        try:
-            is_done = _wait(self._future, limit)
-        except BaseException:
-            self._calls.end_of(self._future, INTERRUPTED)
-            raise
-        if not is_done:
+        if not self._future.done():
+            self._calls.check_thread()
+        if not self._calls.has_ended(self._future, limit):
             raise TimedOut(f"an operation has not ended in {timeout} s")
         self._future.result()
 
@@ -104,23 +97,39 @@ def _wait(call: Future[Any], limit: float | None) -> bool:
 
 
 class _Turn:
-    """Lets one thread at a time make calls, each of which has a deadline."""
+    """Lets one thread at a time make calls, each of which has a deadline.
+
+    A signal's handler runs in the middle of what its thread does. If it made a call in a call, it would wait for itself: for this
+    lock, or for the group's thread, which waits for this lock.
+    """
 
     def __init__(self) -> None:
-        # Of a thread: again by its signal handlers, also between any two of the lines below.
         self._lock = threading.RLock()
-        self.is_taken = False
+        # Threads that make a call, or wait for their turn. Handlers of signals find their own also between two of the lines below.
+        self._callers: set[int] = set()
+
+    def is_on_this_thread(self) -> bool:
+        """Whether this is a signal's handler that has interrupted a call."""
+        return threading.get_ident() in self._callers
+
+    def check(self) -> None:
+        """Raises InvalidUse in a signal's handler that has interrupted a call."""
+        if self.is_on_this_thread():
+            raise InvalidUse("a call of the group is under way on this thread: a signal's handler may abort, but not make another")
+
+    def enter(self, call: Callable[[], _T]) -> _T:
+        """Calls what takes the turn on this thread, or lets the group's thread take it. Raises InvalidUse as check."""
+        self.check()
+        try:
+            self._callers.add(threading.get_ident())
+            return call()
+        finally:
+            self._callers.discard(threading.get_ident())
 
     def take(self, call: Callable[[], _T]) -> _T:
-        """Makes a call when no other thread does. Raises InvalidUse if this thread makes one already."""
+        """Makes a call when no other thread does."""
         with self._lock:
-            if self.is_taken:
-                raise InvalidUse("a call of the group is under way on this thread: a signal's handler may abort, but not make another")
-            try:
-                self.is_taken = True
-                return call()
-            finally:
-                self.is_taken = False
+            return call()
 
     def wait(self, limit: float) -> None:
         """Waits until no other thread makes a call, for so many seconds at most."""
@@ -186,8 +195,8 @@ class Calls:
         # Groups of messages that were opened.
         self.messages: weakref.WeakSet[Any] = weakref.WeakSet()
         self._process = os.getpid()
-        # Of the fields below.
-        self._lock = threading.Lock()
+        # Of the fields below. Again by handlers of signals, which may end the group.
+        self._lock = threading.RLock()
         self._is_closed = False
         self._has_failed = False
         self._worker: _Worker | None = None
@@ -210,34 +219,37 @@ class Calls:
         if self._is_closed:
             raise InvalidUse("the group is closed")
 
+    def check_thread(self) -> None:
+        """Raises InvalidUse in a signal's handler that has interrupted a call of the group."""
+        self._turn.check()
+
     def run(self, operation: Callable[[], None]) -> None:
-        """Makes a call, and waits for its end."""
+        """Makes a call, and waits for its end. Raises InvalidUse as check and check_thread."""
         self.check()
-        self._make(operation)
+        self._turn.enter(lambda: self._make(operation))
 
     def start(self, operation: Callable[[], None]) -> Work:
-        """Makes a call on the group's thread."""
+        """Makes a call on the group's thread. Raises InvalidUse as run."""
         self.check()
-        with self._lock:
-            if self._worker is None:
-                self._worker = _Worker()
-            return Work(self, self._worker.submit(lambda: self._in_turn(operation)))
+        return self._turn.enter(lambda: self._start(operation))
 
     def open(self, join: Callable[[], _T]) -> _T:
         """Joins a group of messages, while operations may run."""
         self.check()
+        return self._or_abort(lambda: self._opening.enter(lambda: self._opening.take(join)))
+
+    def has_ended(self, call: Future[Any], limit: float | None) -> bool:
+        """Waits for the end of a call on the group's thread, and returns whether it has come within so many seconds."""
         try:
-            return self._opening.take(join)
-        except RdmcError:
-            raise
+            return _wait(call, limit)
         except BaseException:
-            # Others wait for this process.
-            self.abort_quietly(INTERRUPTED)
+            self.end_of(call, INTERRUPTED)
             raise
 
     def abort(self, reason: str) -> None:
         """Makes the group and its messages fail at all. Raises InvalidUse in a fork, and after the end."""
         self.check_process()
+        reason = as_utf8(reason)
         for messages in list(self.messages):
             try:
                 messages.abort(reason)
@@ -266,12 +278,14 @@ class Calls:
                 continue
 
     def close(self, timeout: float) -> None:
-        """Ends the group with all others, after the operations that were started."""
+        """Ends the group with all others, after the operations that were started. Raises InvalidUse as check_thread; the group goes on
+        then."""
+        self.check_thread()
         if not self._begin_end():
             return
         try:
             # After an operation has raised that the group has failed, no member waits for this one.
-            self._make(lambda: None if self._has_failed else self.endpoint.close(timeout))
+            self._turn.enter(lambda: self._make(lambda: None if self._has_failed else self.endpoint.close(timeout)))
         finally:
             self.endpoint.drop()
             self._stop()
@@ -280,11 +294,14 @@ class Calls:
         """Ends the group at once, a failure at all others for this reason. Returns when no operation is under way."""
         if not self._begin_end():
             return
-        self.abort_quietly(reason)
-        self.endpoint.drop()
-        if self._worker is not None:
-            self.end_of(self._worker.submit(lambda: None), reason)
-        self._stop()
+        try:
+            self.abort_quietly(reason)
+        finally:
+            self.endpoint.drop()
+            # A signal's handler may have interrupted the call that the group's thread waits for.
+            if self._worker is not None and not self._turn.is_on_this_thread():
+                self.end_of(self._worker.submit(lambda: None), reason)
+            self._stop()
 
     def at_exit(self) -> None:
         """The group is referred to no more, or the program ends. Calls of daemon threads end before the interpreter does."""
@@ -298,29 +315,39 @@ class Calls:
         self._turn.wait(_EXIT_SECONDS)
         self._opening.wait(_EXIT_SECONDS)
 
+    def _start(self, operation: Callable[[], None]) -> Work:
+        with self._lock:
+            if self._worker is None:
+                self._worker = _Worker()
+            return Work(self, self._worker.submit(lambda: self._in_turn(operation)))
+
     def _make(self, operation: Callable[[], None]) -> None:
         with self._lock:
             worker = self._worker
-            work = None if worker is None else Work(self, worker.submit(lambda: self._in_turn(operation)))
-        if work is not None:
-            work.wait()
-            return
-        try:
+            call = None if worker is None else worker.submit(lambda: self._in_turn(operation))
+        if call is None:
             self._in_turn(operation)
-        except RdmcError:
-            raise
-        except BaseException:
-            # A signal's handler has raised it: others learn of that instead of waiting.
-            self.abort_quietly(INTERRUPTED)
-            raise
+            return
+        self.has_ended(call, None)
+        call.result()
 
     def _in_turn(self, operation: Callable[[], None]) -> None:
         try:
-            self._turn.take(operation)
-        except InvalidUse:
-            raise
-        except BaseException:
+            self._or_abort(lambda: self._turn.take(operation))
+        except MemberLost:
             self._has_failed = True
+            raise
+
+    def _or_abort(self, call: Callable[[], _T]) -> _T:
+        """Makes a call. Others learn of what it raises instead of waiting, unless the library has raised it: then they know already,
+        or nothing was sent."""
+        try:
+            return call()
+        except RdmcError:
+            raise
+        except BaseException as error:
+            # A signal's handler has raised it, or there is not enough memory.
+            self.abort_quietly(reason_of(type(error), error) if isinstance(error, MemoryError) else INTERRUPTED)
             raise
 
     def _begin_end(self) -> bool:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from io import FileIO
 from typing import Any
 
+from rdmc._text import as_utf8
 from rdmc.errors import Aborted, Corrupt, Differs, MemberLost, Refused, Stalled
 
 # Longest reason that is told to others, in bytes of UTF-8: JSON makes at most six bytes of each.
@@ -102,11 +103,6 @@ def is_own(connection: socket.socket) -> bool:
     """Whether the other end is of the same user. Names of abstract sockets are no secret."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
-
-
-def as_utf8(text: str) -> str:
-    """A text that can be encoded: texts with names of files may hold bytes that are none."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _cut(reason: str) -> str:

@@ -32,7 +32,11 @@ def _start(process: int) -> None:
 def _forward() -> None:
     while (record := next_record()) is not None:
         level, logger, text = record
-        logging.getLogger(logger).log(level, "%s", text)
+        try:
+            logging.getLogger(logger).log(level, "%s", text)
+        except BaseException:
+            # Of a handler or a filter of the application: later records are not lost. Python's logging tells of it as of its own handlers.
+            logging.Handler().handleError(logging.makeLogRecord({"name": logger, "levelno": level, "msg": text}))
 
 
 def _end(thread: threading.Thread, process: int) -> None:

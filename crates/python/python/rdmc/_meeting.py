@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from rdmc._channel import as_utf8
 from rdmc._place import Place, ips_of
 from rdmc._rdmc import random_secret
+from rdmc._text import as_utf8
 from rdmc.errors import InvalidUse, RdmcError, Refused, TimedOut
 
 _T = TypeVar("_T")

@@ -17,8 +17,9 @@ from functools import cache
 from typing import Any, NoReturn
 
 import rdmc.group
-from rdmc._calls import on_a_thread, reason_of
+from rdmc._calls import on_a_thread
 from rdmc._meeting import Meeting
+from rdmc._text import reason_of
 from rdmc.errors import InvalidUse, RdmcError
 from rdmc.group import Group, Network
 

@@ -2,7 +2,7 @@
 
 Nothing runs an event loop of its own. Messages wait for a descriptor that the loop watches; operations on arrays (and joining, and
 closing) run on a thread, for which the end of the program does not wait. Cancelling a task that waits for a message takes nothing;
-cancelling an operation (Ctrl-C cancels the main task), also closing, ends the group, since others have begun it.
+cancelling an operation (Ctrl-C cancels the main task), also opening messages and closing, ends the group, since others have begun it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 import rdmc.group
 from rdmc._arrays import memory_of
-from rdmc._calls import on_a_thread, reason_of, seconds
+from rdmc._calls import on_a_thread, seconds
 from rdmc._meeting import Store
 from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
-from rdmc.errors import RdmcError, TimedOut
+from rdmc._text import as_utf8, reason_of
+from rdmc.errors import InvalidUse, RdmcError, TimedOut
 from rdmc.messages import MessagesSettings, check_asks, check_receives, count_of, to_send
 
 _T = TypeVar("_T")
@@ -150,7 +151,7 @@ class Messages:
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Ends it at all processes, as a failure for this reason."""
-        self._inner.abort(reason)
+        self._inner.abort(as_utf8(reason))
 
     async def _close(self) -> None:
         while not self.is_root and await self._wait(self._inner.receive(), None) is not None:
@@ -162,9 +163,8 @@ class Messages:
 
 
 class Group:
-    """As rdmc.Group, in an ``async with`` block, at whose beginning it is joined."""
+    """As rdmc.Group, in an ``async with`` block, at whose beginning it is joined. Raises InvalidUse before that."""
 
-    _group: rdmc.group.Group
     _waiting: _Waiting
 
     def __init__(self, rank: int, members: Sequence[str], secret: str, **settings: Any) -> None:
@@ -180,8 +180,15 @@ class Group:
 
     def _set_up(self, join: Callable[[], rdmc.group.Group]) -> None:
         self._join = join
+        self._joined: rdmc.group.Group | None = None
         # Messages whose loop was left (receive), which end with the next call.
         self._left: list[AsyncExitStack] = []
+
+    @property
+    def _group(self) -> rdmc.group.Group:
+        if self._joined is None:
+            raise InvalidUse("the group is not joined: use it in its `async with` block")
+        return self._joined
 
     @property
     def rank(self) -> int:
@@ -261,8 +268,7 @@ class Group:
 
     @asynccontextmanager
     async def _messages(self, settings: MessagesSettings, timeout: float) -> AsyncIterator[Messages]:
-        await self._end_left()
-        inner = await _on_a_thread(lambda: self._group._open_messages(settings), _Messages.drop)
+        inner = await self._made(lambda: self._group._open_messages(settings))
         messages = Messages(inner, self._waiting, self.rank, settings.root, timeout)
         self._group._calls.messages.add(messages)
         try:
@@ -290,7 +296,7 @@ class Group:
         self._group.abort(reason)
 
     async def __aenter__(self) -> Group:
-        self._group = await _on_a_thread(self._join, lambda group: group._calls.leave("its task was cancelled"))
+        self._joined = await _on_a_thread(self._join, lambda group: group._calls.leave("its task was cancelled"))
         self._waiting = _Waiting()
         return self
 

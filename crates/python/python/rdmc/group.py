@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rdmc._arrays import OnDevice, memory_of, on_device, reduction_of
-from rdmc._calls import Calls, Work, integer, reason_of, seconds
+from rdmc._calls import Calls, Work, integer, seconds
 from rdmc._log import follow_log
 from rdmc._meeting import Meeting, Store
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
+from rdmc._text import ascii_text, reason_of
 from rdmc.errors import InvalidUse
 from rdmc.messages import Message, Messages, MessagesSettings
 
@@ -53,6 +54,10 @@ class Network:
 
     def listen(self, address: str) -> Endpoint:
         """A member of a group that is to be joined."""
+        texts = {"address": address, "secret": self.secret, "fabric": self.fabric, "protection": self.protection}
+        for name, text in texts.items():
+            if text is not None:
+                ascii_text(name, text)
         follow_log()
         return Endpoint(address, self.secret, self.fabric, self.protection, self.timeout)
 
@@ -69,8 +74,9 @@ class Group:
     ``__dlpack_device__``. All members' are on GPUs then. What was queued on the array's stream comes first, and what is queued
     there after the call (after Work.wait) sees the result; the host does not wait for the last copies.
 
-    Calls are allowed on any thread; those of several threads are made one after another. They are refused in a child of fork. A
-    group that is not closed ends with the program, which does not wait for its operations.
+    Calls are allowed on any thread; those of several threads are made one after another. They are refused in a child of fork, and
+    in a signal's handler that has interrupted one on its thread: that may abort, or leave by an exception. A group that is not closed ends
+    with the program, which does not wait for its operations.
     """
 
     def __init__(
@@ -92,9 +98,10 @@ class Group:
         or encrypt. ``timeout``: what joining and each operation may take, in seconds.
         """
         rank = integer("rank", rank, 0, len(members) - 1)
+        members = [ascii_text(f"members[{other}]", address) for other, address in enumerate(members)]
         network = Network(secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
         self._set_up(network, network.listen(members[rank]), rank, len(members))
-        self._join(number, list(members))
+        self._join(number, members)
 
     @classmethod
     def from_env(
@@ -363,7 +370,10 @@ class Group:
         return self._run([], lambda limit: self._endpoint.barrier(limit), timeout, async_op)
 
     def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
-        """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
+        """The bytes that the root has given, in any buffer; other members give none, and need not know the length.
+
+        Raises MemoryError at a member that has no memory for them, which ends the group.
+        """
         found: list[bytes] = []
         self._broadcast_bytes(data, root, found.append, timeout, async_op=False)
         return found[0]
@@ -380,7 +390,7 @@ class Group:
         def operation(limit: float) -> None:
             length = bytearray(memory.nbytes.to_bytes(8, "little"))
             self._endpoint.broadcast(length, root, limit)
-            content = memory if is_root else bytearray(int.from_bytes(length, "little"))
+            content = memory if is_root else _memory_for(int.from_bytes(length, "little"), root)
             self._endpoint.broadcast(content, root, limit)
             take(bytes(content))
 
@@ -511,7 +521,7 @@ class Group:
     def close(self, timeout: float | None = None) -> None:
         """Ends the group when all members have called this; success means that all operations have succeeded everywhere.
 
-        After an operation has raised that the group has failed, it only frees what the group has.
+        After an operation has raised that the group has failed (MemberLost), it only frees what the group has.
         """
         limit = seconds(timeout, self._timeout)
         if not self._calls.is_open():
@@ -557,3 +567,12 @@ class Group:
             return self._calls.start(call)
         self._calls.run(call)
         return None
+
+
+def _memory_for(length: int, root: int) -> bytearray:
+    """Memory for bytes that the root broadcasts. Raises MemoryError, of which others learn."""
+    try:
+        return bytearray(length)
+    except (MemoryError, OverflowError):
+        # Others learn of the beginning.
+        raise MemoryError(f"no memory for {length} bytes, which rank {root} broadcasts") from None

@@ -20,8 +20,9 @@ from types import TracebackType
 from typing import Any
 
 from rdmc._arrays import memory_of
-from rdmc._channel import SHORTEST_WAIT, Channel, as_utf8, is_own
+from rdmc._channel import SHORTEST_WAIT, Channel, is_own
 from rdmc._meeting import Meeting, Store
+from rdmc._text import as_utf8, reason_of
 from rdmc.errors import Aborted, InvalidUse, MemberLost, Stalled, TimedOut
 from rdmc.group import DEFAULT_TIMEOUT, Group, Network
 
@@ -230,7 +231,7 @@ class HostGroup:
         if kind is None:
             self.close()
         elif os.getpid() == self._pid:
-            self.abort(_words(error))
+            self.abort(reason_of(kind, error))
 
     @contextmanager
     def _operation(self, name: str, root: int, timeout: float | None) -> Iterator[_Operation]:
@@ -347,7 +348,7 @@ class HostGroup:
         with self._ending:
             if self._failure is not None:
                 return
-            told = Aborted(self.rank, as_utf8(f"rank {self.rank} has ended the group: {_words(error)}"))
+            told = Aborted(self.rank, as_utf8(f"rank {self.rank} has ended the group: {reason_of(type(error), error)}"))
             self._failure = error if isinstance(error, MemberLost) else told
             self._is_closed = True
             for channel in self._channels:
@@ -371,11 +372,6 @@ def _rank_of(connection: socket.socket, until: float) -> int:
         return int.from_bytes(connection.recv(8), "little") if is_own(connection) else -1
     except OSError:
         return -1
-
-
-def _words(error: BaseException | None) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _call_of(message: dict[str, Any]) -> str:

@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from rdmc._arrays import memory_of
-from rdmc._calls import INTERRUPTED, integer, reason_of, seconds
+from rdmc._calls import INTERRUPTED, integer, seconds
 from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Pending
+from rdmc._text import as_utf8, reason_of
 from rdmc.errors import InvalidUse, RdmcError, TimedOut
 
 # Counts and lengths have 64 bits.
@@ -30,7 +31,7 @@ class MessagesSettings:
     verify: bool
 
     def __post_init__(self) -> None:
-        if not isinstance(self.algorithm, str):
+        if not isinstance(self.algorithm, str) or not self.algorithm.isascii():
             raise InvalidUse(f"algorithm is {self.algorithm!r}; use the name of one, or auto")
         for name, value in [("message_bytes", self.message_bytes), ("block_bytes", self.block_bytes)]:
             if value is not None:
@@ -183,7 +184,10 @@ class Messages:
         return self._inner.delivered
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends when all processes have called this and have all messages. Messages that were not received are dropped."""
+        """Ends the messages; success means that all processes have all of them. At the root it waits until that is so, not for others to
+        call it; at others it waits until the root has closed, and drops what this process has not received. After a TimedOut they have
+        failed at all.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -192,14 +196,15 @@ class Messages:
                 pass
             self._wait(self._inner.close(), timeout)
         except TimedOut:
-            self._inner.abort("closing has taken too long")
+            limit = seconds(timeout, self._timeout)
+            self._inner.abort(f"closing messages has taken longer than {limit:g} s")
             raise
         finally:
             self._inner.drop()
 
     def abort(self, reason: str = "its program gave up") -> None:
         """Ends it at all processes, as a failure for this reason."""
-        self._inner.abort(reason)
+        self._inner.abort(as_utf8(reason))
 
     def __enter__(self) -> Messages:
         return self
@@ -211,7 +216,7 @@ class Messages:
             self.close()
         elif not self._is_closed:
             self._is_closed = True
-            self._inner.abort(reason_of(kind, error))
+            self.abort(reason_of(kind, error))
             self._inner.drop()
 
     def _wait(self, pending: Pending, timeout: float | None) -> Any:
