@@ -55,6 +55,35 @@ fn contexts_of_all_kinds_meet() {
     }
 }
 
+/// Each member starts its next context as soon as its last one has ended, while the others may still be in the one before.
+#[test]
+fn contexts_follow_each_other_at_the_same_addresses() {
+    let secret = Secret::random().unwrap();
+    let start = |address: SocketAddr| {
+        let mut settings = common::context_settings(&secret);
+        settings.listen = address;
+        Context::start(settings).unwrap()
+    };
+    let first = [(); 3].map(|()| start(common::context_settings(&secret).listen));
+    let addresses = first.each_ref().map(Context::address);
+    first.into_iter().for_each(|context| context.close(PATIENCE).unwrap());
+    thread::scope(|scope| {
+        for rank in 0..3 {
+            let (start, addresses) = (&start, &addresses);
+            scope.spawn(move || {
+                for round in 0..30 {
+                    let context = start(addresses[rank as usize]);
+                    let settings = among(chain(1, 3)(rank), addresses);
+                    let group = context.create_group(settings);
+                    let group = group.unwrap_or_else(|error| panic!("{rank}, {round}: {error}"));
+                    group.close(PATIENCE).unwrap();
+                    context.close(PATIENCE).unwrap();
+                }
+            });
+        }
+    });
+}
+
 /// One makes progress by itself, the other while its application waits.
 #[test]
 fn a_context_that_its_caller_drives_shares_connections() {

@@ -2,6 +2,9 @@
 
 use std::{io, net::SocketAddr};
 
+/// Parts of causes, where a peer has closed the connection without a reason, or it was lost.
+const CLOSED: [&str; 2] = ["closed the connection instead of", "connection was lost"];
+
 /// Why a connection was not made, or what ended it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -30,4 +33,11 @@ pub enum Error {
         /// Its error.
         error: io::Error,
     },
+}
+
+impl Error {
+    /// Returns whether the peer has closed the connection without a reason, or it was lost: its process may be ending.
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Peer { cause, .. } if CLOSED.iter().any(|words| cause.contains(words)))
+    }
 }

@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     net::{IpAddr, SocketAddr},
     sync::{Arc, Mutex, MutexGuard},
+    thread,
     time::Duration,
 };
 
@@ -21,6 +22,9 @@ use crate::{
     commands::{Command, Commands},
     network::{Offers, OwnLink, tcp_link},
 };
+
+/// The pause before a context is asked again that has ended while it was asked.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What all connections of a context have in common.
 #[derive(Clone)]
@@ -106,10 +110,31 @@ impl Dialer {
 }
 
 impl Connecting {
-    /// Makes a connection, which is shared if both contexts share such connections, and else is the link of one group.
+    /// Makes a connection, which is shared if both contexts share such connections, and else is the link of one group. A context that
+    /// ends meanwhile may be one of before: another one may be started at its address.
     fn connect(&self, dial: &Dial, interruption: &Interruption) -> Result<Step, Error> {
-        let (deadline, member) = (Deadline::after(dial.patience), dial.asks.to());
-        let named = |error| of_member(member, error);
+        let deadline = Deadline::after(dial.patience);
+        loop {
+            let error = match self.ask(dial, deadline, interruption)? {
+                Ok(step) => return Ok(step),
+                Err(error) => error,
+            };
+            let is_over = interruption.is_interrupted() || deadline.left() <= PAUSE;
+            if is_over || !error.is_closed() {
+                return Err(of_member(dial.asks.to(), error));
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Makes a connection once. The inner error is that of a connection on which something was asked.
+    fn ask(
+        &self,
+        dial: &Dial,
+        deadline: Deadline,
+        interruption: &Interruption,
+    ) -> Result<Result<Step, session::Error>, Error> {
+        let member = dial.asks.to();
         let ours = dial.offers.make()?;
         let own = || {
             Purpose::Own(match dial.asks.clone() {
@@ -122,24 +147,29 @@ impl Connecting {
             sharing.map_or_else(own, |sharing| Purpose::Share { sharing, address: dial.own });
         let streams = sharing.map_or(dial.asks.streams(), |sharing| sharing.streams);
         let mut channels = self.open(dial, streams, deadline, interruption)?;
-        let mut response = introduce(&mut channels, first, deadline).map_err(named)?;
-        if response == Response::Apart {
-            channels[0].send(&own(), deadline).map_err(named)?;
-            response = channels[0].receive(deadline).map_err(named)?;
+        let mut asked = introduce(&mut channels, first, deadline);
+        if matches!(asked, Ok(Response::Apart)) {
+            asked = channels[0]
+                .send(&own(), deadline)
+                .and_then(|()| channels[0].receive::<Response>(deadline));
         }
+        let response = match asked {
+            Ok(response) => response,
+            Err(error) => return Ok(Err(error)),
+        };
         let refused = |cause| Error::Member { member, address: dial.address, cause };
         match (response, sharing, &dial.asks) {
             (Response::Shared, Some(sharing), _) => {
                 let link = tcp_link(channels, sharing.protection).map_err(refused)?;
                 let (address, dial) = (dial.address, Some(dial.number));
-                Ok(Step::Connected { link, address, from: address.ip(), dial })
+                Ok(Ok(Step::Connected { link, address, from: address.ip(), dial }))
             }
             (Response::Accepted { offer: theirs }, _, Asks::Link(_)) => {
                 let link = Box::new(OwnLink { channels, ours, theirs, connected_here: true });
-                Ok(Step::Linked { dial: dial.number, link })
+                Ok(Ok(Step::Linked { dial: dial.number, link }))
             }
             (Response::Chose(choice), _, Asks::Choice(_)) => {
-                Ok(Step::Chosen { dial: dial.number, choice })
+                Ok(Ok(Step::Chosen { dial: dial.number, choice }))
             }
             (Response::Refused(cause), ..) => Err(refused(shortened(&cause))),
             _ => Err(refused(OTHER_ANSWER.into())),
