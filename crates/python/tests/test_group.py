@@ -426,7 +426,7 @@ class Groups(unittest.TestCase):
                 outcomes: list[Any] = members.run(_broadcast_without_memory, 2, length, is_async)
                 members.assert_gave_up(outcomes, 1, "MemoryError")
                 for _, raised in outcomes:
-                    self.assertIn(f"no memory for {length}", raised[1])
+                    self.assertIn(f"no memory for {length} bytes", raised[1])
 
     def test_ctrl_c_ends_a_wait(self) -> None:
         outcomes = members.returned(members.run(_interrupt_at, 3, 0))

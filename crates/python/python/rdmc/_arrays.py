@@ -7,6 +7,8 @@ import pickle
 import re
 import struct
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,6 +109,15 @@ def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
     if is_written and memory.readonly and memory.nbytes > 0:
         raise InvalidUse(_READ_ONLY)
     return memory, element
+
+
+@contextmanager
+def allocating(nbytes: int) -> Iterator[None]:
+    """Allocates memory. Raises MemoryError with its length, which others are told, instead of one without a text."""
+    try:
+        yield
+    except (MemoryError, OverflowError):
+        raise MemoryError(f"no memory for {nbytes} bytes") from None
 
 
 @dataclass(frozen=True)

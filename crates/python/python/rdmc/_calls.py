@@ -234,9 +234,9 @@ class Calls:
         return self._turn.enter(lambda: self._start(operation))
 
     def open(self, join: Callable[[], _T]) -> _T:
-        """Joins a group of messages, while operations may run."""
+        """Joins a group of messages, while operations of other threads may run. Raises InvalidUse as run."""
         self.check()
-        return self._or_abort(lambda: self._opening.enter(lambda: self._opening.take(join)))
+        return self._or_abort(lambda: self._turn.enter(lambda: self._opening.take(join)))
 
     def has_ended(self, call: Future[Any], limit: float | None) -> bool:
         """Waits for the end of a call on the group's thread, and returns whether it has come within so many seconds."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rdmc._arrays import OnDevice, memory_of, on_device, reduction_of
+from rdmc._arrays import OnDevice, allocating, memory_of, on_device, reduction_of
 from rdmc._calls import Calls, Work, integer, seconds
 from rdmc._log import follow_log
 from rdmc._meeting import Meeting, Store
@@ -275,7 +275,8 @@ class Group:
                 raise InvalidUse("the root gives memory for the parts: gather(part, out)")
             found = memory_of(out, is_written=True)
         else:
-            found = memoryview(bytearray(own.nbytes * self.size)), element
+            with allocating(own.nbytes * self.size):
+                found = memoryview(bytearray(own.nbytes * self.size)), element
         return self._gather(found, (own, element), timeout, async_op)
 
     def _gather(
@@ -311,7 +312,8 @@ class Group:
                 raise InvalidUse("the root gives the parts: scatter(out, parts)")
             found = memory_of(parts)
         else:
-            found = memoryview(bytearray(own.nbytes * self.size)), element
+            with allocating(own.nbytes * self.size):
+                found = memoryview(bytearray(own.nbytes * self.size)), element
         whole, own, place, _ = self._whole_and_part(found, (own, element))
 
         def operation(limit: float) -> None:
@@ -340,7 +342,8 @@ class Group:
         reduction = reduction_of(element, op)
 
         def operation(limit: float) -> None:
-            combined = memoryview(bytearray(whole))
+            with allocating(whole.nbytes):
+                combined = memoryview(bytearray(whole))
             self._endpoint.reduce(combined, reduction.codes, None, limit)
             own[:] = combined[place]
             reduction.finish(own, self.size)
@@ -388,11 +391,14 @@ class Group:
         memory = memory_of(data)[0] if is_root else memoryview(b"")
 
         def operation(limit: float) -> None:
-            length = bytearray(memory.nbytes.to_bytes(8, "little"))
-            self._endpoint.broadcast(length, root, limit)
-            content = memory if is_root else _memory_for(int.from_bytes(length, "little"), root)
+            told = bytearray(memory.nbytes.to_bytes(8, "little"))
+            self._endpoint.broadcast(told, root, limit)
+            length = int.from_bytes(told, "little")
+            with allocating(length):
+                content = memory if is_root else bytearray(length)
             self._endpoint.broadcast(content, root, limit)
-            take(bytes(content))
+            with allocating(length):
+                take(bytes(content))
 
         return self._run([memory], operation, timeout, async_op)
 
@@ -567,12 +573,3 @@ class Group:
             return self._calls.start(call)
         self._calls.run(call)
         return None
-
-
-def _memory_for(length: int, root: int) -> bytearray:
-    """Memory for bytes that the root broadcasts. Raises MemoryError, of which others learn."""
-    try:
-        return bytearray(length)
-    except (MemoryError, OverflowError):
-        # Others learn of the beginning.
-        raise MemoryError(f"no memory for {length} bytes, which rank {root} broadcasts") from None
