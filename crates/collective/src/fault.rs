@@ -86,7 +86,7 @@ fn contrast(theirs: &Call, ours: &Call) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, Op, Reduction, Type};
+    use crate::{Function, Kind, Op, Reduction, Type};
 
     /// What other members receive of a text at least, in bytes.
     const TOLD_MIN: usize = 50;
@@ -100,7 +100,12 @@ mod tests {
     fn what_differs_comes_first() {
         let call = |root, bytes| Call::new(Kind::Broadcast, root, bytes);
         let by = |kind, op| Call::folding(kind, 0, 8, &Reduction::new(Type::F32, op).unwrap());
+        let mean = Function::new("mean", 4, |_, _| ()).unwrap();
         for (text, expected) in [
+            (
+                said(by(Kind::Reduce, Op::Sum), Call::folding(Kind::Reduce, 0, 8, &mean.into())),
+                "reduce by another function",
+            ),
             (
                 said(Call::new(Kind::Close, 0, 0), Call::new(Kind::Barrier, 0, 0)),
                 "close, not barrier",
