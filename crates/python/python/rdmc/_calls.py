@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import threading
@@ -37,17 +38,25 @@ def integer(name: str, value: SupportsIndex, least: int, most: int) -> int:
     return found
 
 
+def text(name: str, value: object, remedy: str) -> str:
+    """An argument that is a text. Raises InvalidUse for any other, which it does not show: it may be a secret."""
+    if not isinstance(value, str):
+        raise InvalidUse(f"{name} is of type {type(value).__name__}; use {remedy}")
+    return value
+
+
 def seconds(timeout: float | None, default: float) -> float:
     """A timeout in seconds. Raises InvalidUse for what is no number."""
     if timeout is None:
         return default
     try:
-        found = timeout + 0.0
-    except (TypeError, OverflowError):
-        found = float("nan")
-    if found != found:
-        raise InvalidUse(f"timeout is {timeout!r}; use a number of seconds, or None for that of the group")
-    return float(found)
+        # Refuses texts, unlike float.
+        found = math.fsum([timeout])
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if math.isnan(found):
+        raise InvalidUse(f"timeout is {timeout!r}; use a number of seconds, or None for the default")
+    return found
 
 
 def reason_of(kind: type[BaseException], error: BaseException | None) -> str:
