@@ -262,7 +262,7 @@ class Group:
     @asynccontextmanager
     async def _messages(self, settings: MessagesSettings, timeout: float) -> AsyncIterator[Messages]:
         await self._end_left()
-        inner = await _on_a_thread(lambda: self._group._open_messages(settings), _Messages.drop)
+        inner = await _on_a_thread(lambda: self._group._open_messages(settings, timeout), _Messages.drop)
         messages = Messages(inner, self._waiting, self.rank, settings.root, timeout)
         self._group._calls.messages.add(messages)
         try:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rdmc._arrays import OnDevice, memory_of, on_device, reduction_of
-from rdmc._calls import Calls, Work, integer, reason_of, seconds
+from rdmc._calls import Calls, Work, integer, reason_of, seconds, text
 from rdmc._log import follow_log
 from rdmc._meeting import Meeting, Store
 from rdmc._rdmc import Endpoint
@@ -30,6 +31,7 @@ DEFAULT_TIMEOUT = 600.0
 # Of Group.split, for each member: whether it has a color, that, its key, and its address.
 _ENTRY = struct.Struct("<?qq64s")
 _KEY_MAX = (1 << 63) - 1
+_NUMBER_MAX = (1 << 32) - 1
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,29 @@ class Counters:
     bytes_received: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Network:
-    """How members reach each other, and how long operations may take: arguments of Group."""
+    """How members reach each other, and how long operations may take: arguments of Group, which are checked."""
 
-    secret: str
+    number: int
     fabric: str | None
     protection: str | None
     timeout: float
+    # Known only after a meeting.
+    secret: str = ""
+
+    def __post_init__(self) -> None:
+        self.number = integer("number", self.number, 0, _NUMBER_MAX)
+        text("secret", self.secret, "64 hexadecimal digits (rdmc.random_secret)")
+        if self.fabric is not None:
+            text("fabric", self.fabric, "the name of one: tcp, verbs, shm ...")
+        if self.protection is not None:
+            text("protection", self.protection, "none, authenticate or encrypt")
 
     def listen(self, address: str) -> Endpoint:
         """A member of a group that is to be joined."""
         follow_log()
-        return Endpoint(address, self.secret, self.fabric, self.protection, self.timeout)
+        return Endpoint(address, self.secret, self.fabric, self.protection)
 
 
 class Group:
@@ -82,19 +94,20 @@ class Group:
         number: int = 1,
         fabric: str | None = None,
         protection: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Joins a group, together with all other members; blocks until all are there.
 
         ``members``: the address of each rank ("10.0.0.1:7000"), the same everywhere. ``secret``: 64 hexadecimal digits that
         all members know and nobody else (rdmc.random_secret). ``number``: below 2**32, other than that of other groups of these
         addresses. ``fabric``: tcp, verbs, shm ... ``protection``: of TCP: none, authenticate
-        or encrypt. ``timeout``: what joining and each operation may take, in seconds.
+        or encrypt. ``timeout``: what joining and each operation may take, in seconds; None: 600.
         """
-        rank = integer("rank", rank, 0, len(members) - 1)
-        network = Network(secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
-        self._set_up(network, network.listen(members[rank]), rank, len(members))
-        self._join(number, list(members))
+        addresses = _addresses_of(members)
+        rank = integer("rank", rank, 0, len(addresses) - 1)
+        network = Network(number, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT), secret)
+        self._set_up(network, network.listen(addresses[rank]), rank, len(addresses))
+        self._join(addresses, network.timeout)
 
     @classmethod
     def from_env(
@@ -104,7 +117,7 @@ class Group:
         number: int = 1,
         fabric: str | None = None,
         protection: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Group:
         """Joins the processes that torchrun, mpirun or srun has started.
 
@@ -114,22 +127,23 @@ class Group:
         learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the address by which it
         reaches MASTER_ADDR or other networks; on one of loopback only if all are on one host.
         """
-        meeting = Meeting(store, number, timeout)
-        return cls._of(meeting, Network(meeting.secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT)), number)
+        network = Network(number, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
+        return cls._of(Meeting(store, network.number, network.timeout), network)
 
     @classmethod
-    def _of(cls, meeting: Meeting, network: Network, number: int) -> Group:
+    def _of(cls, meeting: Meeting, network: Network) -> Group:
         """Joins the processes that have met."""
 
         def exchanged(address: str) -> tuple[int, list[str]]:
             return meeting.rank, meeting.exchange("address", address)
 
         with meeting.telling("address"):
-            return cls._meet(network, meeting.ip, exchanged, number)
+            return cls._meet(replace(network, secret=meeting.secret), meeting.ip, exchanged, network.timeout)
 
     @classmethod
-    def _meet(cls, network: Network, ip: str, exchanged: Callable[[str], tuple[int, list[str]]], number: int) -> Group:
-        """Joins processes: ``exchanged`` returns, for the address of this one, its rank and the addresses of all."""
+    def _meet(cls, network: Network, ip: str, exchanged: Callable[[str], tuple[int, list[str]]], limit: float) -> Group:
+        """Joins processes within so many seconds: ``exchanged`` returns, for the address of this one, its rank and the addresses of all."""
+        until = time.monotonic() + limit
         endpoint = network.listen(f"[{ip}]:0" if ":" in ip else f"{ip}:0")
         try:
             rank, members = exchanged(endpoint.address)
@@ -138,7 +152,7 @@ class Group:
             raise
         group = cls.__new__(cls)
         group._set_up(network, endpoint, rank, len(members))
-        group._join(number, members)
+        group._join(members, until - time.monotonic())
         return group
 
     def _set_up(self, network: Network, endpoint: Endpoint, rank: int, size: int) -> None:
@@ -152,11 +166,10 @@ class Group:
         self.size = size
         weakref.finalize(self, self._calls.at_exit)
 
-    def _join(self, number: int, members: list[str]) -> None:
-        self._number = integer("number", number, 0, (1 << 32) - 1)
+    def _join(self, members: list[str], limit: float) -> None:
         self._members, self._opened = members, 0
         try:
-            self._calls.run(lambda: self._endpoint.join(self._number, members, self.rank))
+            self._calls.run(lambda: self._endpoint.join(self._network.number, members, self.rank, limit))
         except BaseException:
             self._endpoint.drop()
             raise
@@ -194,7 +207,7 @@ class Group:
         reduction = reduction_of(element, op)
 
         def operation(limit: float) -> None:
-            self._endpoint.reduce(memory, reduction.codes, None, limit)
+            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, None, limit)
             reduction.finish(memory, self.size)
 
         return self._run([memory], operation, timeout, async_op)
@@ -216,7 +229,7 @@ class Group:
         reduction = reduction_of(element, op)
 
         def operation(limit: float) -> None:
-            self._endpoint.reduce(memory, reduction.codes, root, limit)
+            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, root, limit)
             if root == self.rank:
                 reduction.finish(memory, self.size)
 
@@ -334,7 +347,7 @@ class Group:
 
         def operation(limit: float) -> None:
             combined = memoryview(bytearray(whole))
-            self._endpoint.reduce(combined, reduction.codes, None, limit)
+            self._endpoint.reduce(combined, reduction.codes, reduction.is_mean, None, limit)
             own[:] = combined[place]
             reduction.finish(own, self.size)
 
@@ -391,7 +404,7 @@ class Group:
         for a member whose color is None.
 
         All members call this, in the same order as operations. The new group has connections of its own, on new ports; it has the secret,
-        fabric, protection and timeout of this one, and either may end before the other. What fails before all have told their colors ends
+        fabric, protection and timeout of this one, and either may end before the other. ``timeout``: of this call, also of joining. What fails before all have told their colors ends
         this group, too; what fails afterwards does not.
         """
         color = None if color is None else integer("color", color, -_KEY_MAX, _KEY_MAX)
@@ -410,7 +423,7 @@ class Group:
 
         try:
             ip = self._endpoint.address.rpartition(":")[0].strip("[]")
-            return Group._meet(self._network, ip, exchanged, self._number)
+            return Group._meet(self._network, ip, exchanged, limit)
         except BaseException as error:
             if not is_told:
                 # Others wait for this member.
@@ -447,12 +460,12 @@ class Group:
         root (16 MiB). What was taken is in ``messages.algorithm`` and ``messages.block_bytes``. ``posted``: messages wait for memory
         that this process gives by post, one each; otherwise they get memory as soon as they are announced, which may be before.
         ``verify``, the same everywhere: each process compares its copies with the root's by a digest, and rdmc.Differs names one whose
-        copy is another. ``timeout``: of its calls.
+        copy is another. ``timeout``: of joining, and of its calls.
         """
         settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, bool(posted), bool(verify))
         limit = seconds(timeout, self._timeout)
         self._end_left()
-        messages = Messages(self, self._open_messages(settings), root, limit)
+        messages = Messages(self, self._open_messages(settings, limit), root, limit)
         self._calls.messages.add(messages)
         return messages
 
@@ -473,13 +486,13 @@ class Group:
         else:
             messages.close()
 
-    def _open_messages(self, settings: MessagesSettings) -> _Messages:
+    def _open_messages(self, settings: MessagesSettings, limit: float) -> _Messages:
         self._rank_of(settings.root)
 
         def join() -> _Messages:
-            number = self._number << 32 | (self._opened + 1)
+            number = self._network.number << 32 | (self._opened + 1)
             try:
-                inner = self._endpoint.messages(number, self._members, self.rank, settings)
+                inner = self._endpoint.messages(number, self._members, self.rank, settings, limit)
             except InvalidUse:
                 # Others have not learned of this number.
                 raise
@@ -557,3 +570,11 @@ class Group:
             return self._calls.start(call)
         self._calls.run(call)
         return None
+
+
+def _addresses_of(members: Sequence[str]) -> list[str]:
+    """The addresses of the members. Raises InvalidUse for what is no list of texts."""
+    found = list(members) if isinstance(members, Iterable) and not isinstance(members, str | bytes) else []
+    if not found or not all(isinstance(member, str) for member in found):
+        raise InvalidUse(f"members is {members!r}; use the address of each rank, such as ['10.0.0.1:7000', '10.0.0.2:7000']")
+    return found
