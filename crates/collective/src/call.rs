@@ -142,10 +142,13 @@ impl Call {
         fn of<T>(call: &Call, part: impl Fn(&Folding) -> Option<T>) -> Option<T> {
             call.folding.as_ref().and_then(part)
         }
+        let function = |call: &Call| call.folding.map_or(0, |it| it.function);
         let differences = [
             (self.kind != other.kind, Difference::Kind),
             (self.root != other.root, Difference::Root),
             (self.bytes != other.bytes, Difference::Bytes),
+            // Before what only operators have: of a function and an operator, the types differ, too.
+            (function(self) != function(other), Difference::Function),
             (of(self, |it| it.element) != of(other, |it| it.element), Difference::Type),
             (of(self, |it| it.operator) != of(other, |it| it.operator), Difference::Operator),
             (self.folding != other.folding, Difference::Function),

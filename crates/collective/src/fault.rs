@@ -69,14 +69,20 @@ impl Fault {
 /// Describes a call by what is different about another one.
 fn contrast(theirs: &Call, ours: &Call) -> String {
     let kind = theirs.kind;
-    let parts = |call: &Call| call.folding.map(|folding| (folding.element, folding.operator));
+    // An operator by its name; a function, of which only a number is known, without one.
+    let by = |call: &Call| {
+        call.folding.map(|folding| match (folding.element, folding.operator) {
+            (Some(element), Some(op)) => format!("{op} of {element}"),
+            _ => "a function".to_owned(),
+        })
+    };
     match theirs.difference(ours) {
         Some(Difference::Kind) | None => format!("{kind}, not {}", ours.kind),
         Some(Difference::Root) => format!("{kind} with root {}, not {}", theirs.root, ours.root),
         Some(Difference::Bytes) => format!("{kind} of {} bytes, not {}", theirs.bytes, ours.bytes),
-        Some(difference) => match (parts(theirs), parts(ours)) {
-            (Some((Some(element), Some(op))), Some((Some(own_element), Some(own_op)))) => {
-                format!("{kind} by {op} of {element}, not {own_op} of {own_element}")
+        Some(difference) => match (by(theirs), by(ours)) {
+            (Some(theirs), Some(ours)) if theirs != ours => {
+                format!("{kind} by {theirs}, not {ours}")
             }
             _ => format!("{kind} by another {difference}"),
         },
@@ -86,7 +92,7 @@ fn contrast(theirs: &Call, ours: &Call) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Kind, Op, Reduction, Type};
+    use crate::{Function, Kind, Op, Reduction, Type};
 
     /// What other members receive of a text at least, in bytes.
     const TOLD_MIN: usize = 50;
@@ -100,7 +106,16 @@ mod tests {
     fn what_differs_comes_first() {
         let call = |root, bytes| Call::new(Kind::Broadcast, root, bytes);
         let by = |kind, op| Call::folding(kind, 0, 8, &Reduction::new(Type::F32, op).unwrap());
+        let mean = Function::new("mean", 4, |_, _| ()).unwrap();
+        let other = Function::new("other", 4, |_, _| ()).unwrap();
+        let mean = || Call::folding(Kind::Reduce, 0, 8, &mean.clone().into());
         for (text, expected) in [
+            (said(mean(), by(Kind::Reduce, Op::Sum)), "reduce by a function, not sum of f32"),
+            (said(by(Kind::Reduce, Op::Sum), mean()), "reduce by sum of f32, not a function"),
+            (
+                said(mean(), Call::folding(Kind::Reduce, 0, 8, &other.into())),
+                "reduce by another function",
+            ),
             (
                 said(Call::new(Kind::Close, 0, 0), Call::new(Kind::Barrier, 0, 0)),
                 "close, not barrier",

@@ -1,6 +1,7 @@
 //! A member: its context and its team.
 
 use std::{
+    collections::HashMap,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex},
@@ -10,7 +11,8 @@ use std::{
 
 use pyo3::prelude::*;
 use rdmc::{
-    Context, ContextSettings, Error, Fabric, Op, Protection, Secret, Team, TeamSettings, Type,
+    Context, ContextSettings, Error, Fabric, Function, Op, Protection, Secret, Team, TeamSettings,
+    Type,
 };
 
 use crate::{
@@ -50,8 +52,34 @@ fn type_and_operator(py: Python<'_>, codes: (usize, usize)) -> PyResult<(Type, O
     found.ok_or_else(|| invalid(py, "no such type or operator"))
 }
 
+/// The sum, which the caller divides afterwards, by a name of its own: it is another call than that of the sum.
+///
+/// Errors: as [`Function::new`].
+fn mean_of(py: Python<'_>, element: Type) -> PyResult<Function> {
+    let combine = move |acc: &mut [u8], other: &[u8]| {
+        let folded = rdmc::fold(element, Op::Sum, acc, other);
+        debug_assert!(folded.is_ok(), "sums of all types exist, and teams cut no element");
+    };
+    let named = Function::new(&format!("avg of {element}"), element.bytes(), combine);
+    let function = named.map_err(|error| invalid(py, &error.to_string()))?;
+    Ok(function.commutative())
+}
+
+/// Errors: what is no address, and one of two members, of which each would wait for the other.
 fn addresses_of(py: Python<'_>, members: &[String]) -> PyResult<Vec<SocketAddr>> {
-    members.iter().map(|member| address_of(py, member)).collect()
+    let mut ranks = HashMap::new();
+    let mut found = Vec::new();
+    for (rank, member) in members.iter().enumerate() {
+        let address = address_of(py, member)?;
+        if let Some(other) = ranks.insert(address, rank) {
+            let text = format!(
+                "rank {other} and rank {rank} have the same address, {address}: give each its own"
+            );
+            return Err(invalid(py, &text));
+        }
+        found.push(address);
+    }
+    Ok(found)
 }
 
 impl Endpoint {
@@ -104,14 +132,13 @@ impl Drop for Endpoint {
 impl Endpoint {
     /// Starts an endpoint that listens.
     #[new]
-    #[pyo3(signature = (listen, secret, fabric=None, protection=None, connect_timeout=None))]
+    #[pyo3(signature = (listen, secret, fabric=None, protection=None))]
     fn new(
         py: Python<'_>,
         listen: &str,
         secret: &str,
         fabric: Option<&str>,
         protection: Option<&str>,
-        connect_timeout: Option<f64>,
     ) -> PyResult<Self> {
         let secret = Secret::from_hex(secret).map_err(|text| invalid(py, text))?;
         let mut settings = ContextSettings::new(address_of(py, listen)?, secret);
@@ -122,9 +149,6 @@ impl Endpoint {
         if let Some(protection) = protection {
             let parsed = protection.parse::<Protection>().map_err(|error| raise(py, &error))?;
             settings = settings.protection(parsed);
-        }
-        if connect_timeout.is_some() {
-            settings = settings.connect_timeout(duration(connect_timeout));
         }
         let context = py.detach(|| Context::start(settings)).map_err(|error| raise(py, &error))?;
         let address = context.address();
@@ -145,9 +169,17 @@ impl Endpoint {
         self.address.to_string()
     }
 
-    /// Joins a team of these members.
-    fn join(&self, py: Python<'_>, number: u64, members: Vec<String>, rank: u32) -> PyResult<()> {
-        let settings = TeamSettings::new(number, addresses_of(py, &members)?, rank);
+    /// Joins a team of these members within so many seconds.
+    fn join(
+        &self,
+        py: Python<'_>,
+        number: u64,
+        members: Vec<String>,
+        rank: u32,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let settings = TeamSettings::new(number, addresses_of(py, &members)?, rank)
+            .connect_timeout(duration(timeout));
         let context = self.context(py)?;
         let ended = || lock(&self.context).is_none().then(|| Error::TeamCall(CLOSED.into()));
         let team = interruptible(py, ended, move || context.create_team(settings))?;
@@ -163,7 +195,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Joins a group whose root sends messages.
+    /// Joins a group whose root sends messages, within so many seconds.
     fn messages(
         &self,
         py: Python<'_>,
@@ -171,8 +203,11 @@ impl Endpoint {
         members: Vec<String>,
         rank: u32,
         settings: MessagesSettings,
+        timeout: Option<f64>,
     ) -> PyResult<Messages> {
-        let settings = settings.of_group(py, number, addresses_of(py, &members)?, rank)?;
+        let settings = settings
+            .of_group(py, number, addresses_of(py, &members)?, rank)?
+            .connect_timeout(duration(timeout));
         let (context, team) = (self.context(py)?, self.team(py)?);
         // Members that are lost do not come.
         let failure = || team.failure().map(Error::TeamFailed);
@@ -202,11 +237,13 @@ impl Endpoint {
     }
 
     /// Replaces the elements of an array, of the type with the first of these codes, by their combination over all members; with a root only there.
+    /// `is_mean`: by their sum, whatever the operator; other members have to say so, too.
     fn reduce(
         &self,
         py: Python<'_>,
         array: &Bound<'_, PyAny>,
         codes: (usize, usize),
+        is_mean: bool,
         root: Option<u32>,
         timeout: Option<f64>,
     ) -> PyResult<()> {
@@ -223,9 +260,12 @@ impl Endpoint {
         // SAFETY: as for broadcast.
         let bytes = unsafe { memory.bytes() };
         let timeout = duration(timeout);
-        let outcome = self.run(py, |team| match root {
-            None => team.all_reduce_bytes(bytes, element, op, timeout),
-            Some(root) => team.reduce_bytes(root, bytes, element, op, timeout),
+        let mean = if is_mean { Some(mean_of(py, element)?) } else { None };
+        let outcome = self.run(py, |team| match (root, &mean) {
+            (None, None) => team.all_reduce_bytes(bytes, element, op, timeout),
+            (Some(root), None) => team.reduce_bytes(root, bytes, element, op, timeout),
+            (None, Some(mean)) => team.all_reduce_by(bytes, mean, timeout),
+            (Some(root), Some(mean)) => team.reduce_by(root, bytes, mean, timeout),
         });
         memory.release(py);
         outcome

@@ -92,6 +92,52 @@ def _with_addresses() -> None:
         assert (named["O"] == 1).all()
 
 
+def _with_masks() -> None:
+    with members.group() as group:
+        for given in (numpy.ma.array([1.0, 2.0], mask=[group.rank == 0, False]), numpy.ma.array([1.0, 2.0])):
+            calls: list[Callable[[], object]] = [
+                lambda: group.broadcast(given),
+                lambda: group.all_reduce(given),
+                lambda: group.all_gather_in_place(given),
+            ]
+            for call in calls:
+                assert "filled()" in _refusal(call)
+        values = numpy.ma.array([1.0, 2.0], mask=[True, False]).filled(group.rank)
+        group.broadcast(values, root=1)
+        assert values.tolist() == [1.0, 2.0]
+
+
+class _OfNoDevice:
+    """Says that it is an array in memory of a GPU, and not which."""
+
+    def __init__(self, interface: Any) -> None:
+        self.__cuda_array_interface__ = interface
+
+    def __dlpack_device__(self) -> Any:
+        return (2, 0)
+
+
+def _with_wrong_interfaces() -> None:
+    valid: dict[str, Any] = {"shape": (4,), "typestr": "<f4", "data": (0x1000, False), "version": 3, "strides": None}
+    parts: list[dict[str, Any]] = [
+        {"typestr": "|V"},
+        {"typestr": 5},
+        {"shape": 4},
+        {"shape": ("a",)},
+        {"shape": (-1,)},
+        {"data": None},
+        {"data": ("a", False)},
+        {"data": (-1, False)},
+        {"strides": (1, 4)},
+        {"stream": "x"},
+    ]
+    with members.group() as group:
+        for interface in ({}, 5, [], *(valid | part for part in parts)):
+            for call in (group.broadcast, group.all_reduce):
+                assert "__cuda_array_interface__" in _refusal(lambda: call(_OfNoDevice(interface))), interface
+        group.barrier()
+
+
 def _of_any_type() -> None:
     with members.group() as group:
         rank = group.rank
@@ -194,6 +240,12 @@ def _parts_of_no_length() -> str:
 class Arrays(unittest.TestCase):
     def test_what_holds_addresses_is_refused_by_every_operation(self) -> None:
         members.returned(members.run(_with_addresses, 2))
+
+    def test_arrays_with_masks_are_refused(self) -> None:
+        members.returned(members.run(_with_masks, 2))
+
+    def test_arrays_that_do_not_say_where_they_are_are_refused(self) -> None:
+        members.returned(members.run(_with_wrong_interfaces, 2))
 
     def test_arrays_of_any_type_are_copied(self) -> None:
         members.returned(members.run(_of_any_type, 2))

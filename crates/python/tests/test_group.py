@@ -211,7 +211,7 @@ def _wrong_arguments() -> None:
     group = members.group()
     values: Any = numpy.zeros(4)
     wrong: list[Any] = [-1, group.size, 1 << 32, "0", 0.5, None]
-    times: list[Any] = ["3", float("nan"), b"1"]
+    times: list[Any] = ["3", float("nan"), b"1", 1j, numpy.zeros(2), [1], 10**400]
     other: Any = 5
     calls: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = [
         (group.messages, (), {"algorithm": other}),
@@ -386,6 +386,28 @@ class Groups(unittest.TestCase):
 
     def test_wrong_arguments_are_refused_and_change_nothing(self) -> None:
         members.returned(members.run(_wrong_arguments, 2))
+
+    def test_wrong_arguments_of_a_new_group_are_named(self) -> None:
+        secret, address = rdmc.random_secret(), "127.0.0.1:0"
+        valid: dict[str, Any] = {"rank": 0, "members": [address], "secret": secret, "timeout": members.PATIENCE}
+        wrong: list[tuple[dict[str, Any], str]] = [
+            *[({"rank": rank}, "rank is ") for rank in (1, -1, None, "0")],
+            *[({"members": given}, "members is ") for given in (None, 5, [], [1, 2], "abc", b"abc")],
+            ({"members": ["127.0.0.1"]}, "no address"),
+            ({"members": [address, address]}, "rank 0 and rank 1 have the same address, 127.0.0.1:0"),
+            *[({"secret": given}, "secret is of type") for given in (None, 5, secret.encode())],
+            ({"secret": "abc"}, "64"),
+            *[({name: 5}, f"{name} is of type int") for name in ("fabric", "protection")],
+            ({"fabric": "none such"}, "none such"),
+            ({"protection": "none such"}, "none such"),
+            *[({"timeout": given}, "timeout is ") for given in ("5", 1j, float("nan"), numpy.zeros(2))],
+            *[({"number": given}, "number is ") for given in ("x", None, -1, 1 << 32)],
+        ]
+        for given, words in wrong:
+            with self.assertRaisesRegex(rdmc.InvalidUse, words):
+                rdmc.Group(**{**valid, **given})
+        for timeout in (None, float("inf")):
+            rdmc.Group(**{**valid, "timeout": timeout}).close()
 
     def test_numbers_of_groups(self) -> None:
         for number, said in ((0, "joined"), ((1 << 32) - 1, "joined"), (1 << 32, "number is 4294967296"), (-1, "number is -1")):

@@ -60,14 +60,23 @@ def _wrong_use() -> None:
     with _group(2) as group:
         other = (group.rank + 1) % group.size
         wrong: list[tuple[Any, int]] = [(None, group.rank), (b"", other), (b"", 9)]
+        no_roots: list[Any] = [1.0, None, "0", -1]
+        wrong += [(None, root) for root in no_roots]
         for data, root in wrong:
-            try:
-                group.broadcast(data, root)
-            except rdmc.InvalidUse:
-                pass
-            else:
-                raise AssertionError("it was not refused")
-        group.barrier()
+            _assert_refused(group.broadcast, data, root)
+        no_times: list[Any] = ["5", 1j, float("nan"), [1], numpy.zeros(2), -1]
+        for timeout in no_times:
+            _assert_refused(group.barrier, timeout=timeout)
+            _assert_refused(group.close, timeout=timeout)
+        group.barrier(timeout=float("inf"))
+
+
+def _assert_refused(call: Callable[..., object], *given: Any, **named: Any) -> None:
+    try:
+        call(*given, **named)
+    except rdmc.InvalidUse:
+        return
+    raise AssertionError(f"{given} {named} were not refused")
 
 
 def _die_at(rank: int) -> None:

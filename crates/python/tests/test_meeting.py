@@ -25,7 +25,7 @@ from rdmc._place import Place, ips_of
 _KINDS: dict[str, Callable[..., Any]] = {"Group": rdmc.Group.from_env, "HostGroup": rdmc.HostGroup.from_env}
 
 
-def _meet(kind: str, timeout: float = members.PATIENCE, **settings: Any) -> int:
+def _meet(kind: str, timeout: float | None = members.PATIENCE, **settings: Any) -> int:
     with _KINDS[kind](timeout=timeout, **settings) as group:
         group.barrier()
         return int(group.size)
@@ -97,6 +97,19 @@ def _meet_by_object(store: str) -> None:
             assert values[0] == group.size * (group.size - 1) // 2
 
 
+class _StoreOfBytes:
+    """As those of other libraries."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def set(self, key: str, value: str) -> None:
+        Path(self._path, key).write_text(value)
+
+    def get(self, key: str) -> bytes:
+        return Path(self._path, key).read_bytes()
+
+
 class StoresUsedAgain(unittest.TestCase):
     def setUp(self) -> None:
         directory = tempfile.TemporaryDirectory()
@@ -128,6 +141,45 @@ class StoresUsedAgain(unittest.TestCase):
                 with mock.patch.dict(os.environ, {"RANK": rank, "WORLD_SIZE": "2", "RDMC_IP": "127.0.0.1"}):
                     with self.assertRaisesRegex(rdmc.RdmcError, f"as {key}.*use another"):
                         rdmc.Group.from_env(self.store, timeout=members.PATIENCE)
+
+    def test_bytes_in_the_store_that_are_no_text_are_refused(self) -> None:
+        Path(self.store, "rdmc-1-all").write_bytes(b"\xff\xfe")
+        for store in (self.store, _StoreOfBytes(self.store)):
+            with mock.patch.dict(os.environ, {"RANK": "1", "WORLD_SIZE": "2", "RDMC_IP": "127.0.0.1"}):
+                with self.assertRaisesRegex(rdmc.RdmcError, "as rdmc-1-all.*use another"):
+                    rdmc.Group.from_env(store, timeout=members.PATIENCE)
+
+    def test_wrong_arguments_are_refused_before_anything_is_stored(self) -> None:
+        inner = Path(self.store, "inner", "store")
+        wrong: list[tuple[dict[str, Any], str]] = [
+            *[({"number": number}, "number is ") for number in ("../../x", "x", -1, 1 << 32, 1.0, None)],
+            *[({"timeout": timeout}, "timeout is ") for timeout in ("5", float("nan"), 1j)],
+            *[({name: 5}, f"{name} is of type int") for name in ("fabric", "protection")],
+            *[({"store": store}, "store is of type .*; use an object with set and get") for store in (5, b"store", object())],
+            ({"store": ""}, "no store"),
+            ({"store": "a\0b"}, "no path"),
+        ]
+        for kind in _KINDS:
+            for given, words in wrong:
+                with mock.patch.dict(os.environ, {"RANK": "0", "WORLD_SIZE": "1", "RDMC_IP": "127.0.0.1"}):
+                    with self.assertRaisesRegex(rdmc.InvalidUse, words):
+                        _KINDS[kind](**{"store": inner, **given})
+        self.assertEqual(os.listdir(self.store), [])
+
+    def test_an_empty_name_of_a_store_is_none(self) -> None:
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.store)
+        for kind in _KINDS:
+            with mock.patch.dict(os.environ, {"RANK": "0", "WORLD_SIZE": "1", "RDMC_IP": "127.0.0.1", "RDMC_STORE": ""}):
+                with self.assertRaisesRegex(rdmc.InvalidUse, "no store"):
+                    _KINDS[kind]()
+        self.assertEqual(os.listdir(self.store), [])
+
+    def test_a_limit_without_an_end(self) -> None:
+        for kind in _KINDS:
+            for timeout in (None, float("inf")):
+                with mock.patch.dict(os.environ, {"RANK": "0", "WORLD_SIZE": "1", "RDMC_IP": "127.0.0.1"}):
+                    self.assertEqual(_meet(kind, timeout=timeout, store=self.store), 1)
 
     def test_wrong_ranks_are_refused(self) -> None:
         for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", ""), ("0", "0")):
@@ -199,6 +251,11 @@ class Addresses(unittest.TestCase):
             place = _place_with(environment, own)
             with self.assertRaisesRegex(rdmc.InvalidUse, f"rank 1, on host nodea.*{words}.*set RDMC_IP"):
                 ips_of([other, place])
+
+    def test_what_is_no_name_is_said(self) -> None:
+        long = "a" * 70 + ".example"
+        with mock.patch.dict(os.environ, {"MASTER_ADDR": long, "RDMC_IP": ""}):
+            self.assertIn(f"MASTER_ADDR={long} is not known", Place.of_this_process().why_not)
 
     def test_loopback_is_told_on_one_host_only(self) -> None:
         here = _place_with({"MASTER_ADDR": "localhost"}, {**self.debian, "localhost": ["127.0.0.1"]})

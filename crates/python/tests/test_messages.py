@@ -86,6 +86,26 @@ def _wrong_arguments() -> list[str]:
     return said
 
 
+def _join_late(is_split: bool) -> str:
+    """Rank 1 joins no messages, or not the part of the group that it has told to join."""
+    group = rdmc.Group.from_env(timeout=10 * members.PATIENCE)
+    said = ""
+    if group.rank == 0:
+        try:
+            if is_split:
+                group.split(0, timeout=1)
+            else:
+                group.messages(timeout=1)
+        except rdmc.TimedOut as error:
+            said = str(error)
+    elif is_split:
+        group._tell_color(0, 0, "127.0.0.1:1", members.PATIENCE)
+    # It goes on.
+    group.barrier()
+    group.close()
+    return said
+
+
 def _arrays_given_before() -> None:
     with members.group() as group, group.messages(posted=True) as messages:
         if messages.is_root:
@@ -309,6 +329,11 @@ class MessagesOfGroups(unittest.TestCase):
 
     def test_wrong_use_is_refused(self) -> None:
         members.returned(members.run(_refused, 2))
+
+    def test_joining_ends_with_the_timeout_of_the_call(self) -> None:
+        for is_split in (False, True):
+            first, _ = members.returned(members.run(_join_late, 2, is_split))
+            self.assertRegex(first, "rank.* 1 .*to join the group")
 
     def test_wrong_arguments_are_named_and_end_nothing(self) -> None:
         said = members.returned(members.run(_wrong_arguments, 2))

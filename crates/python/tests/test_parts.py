@@ -129,6 +129,24 @@ def _averages_without_numpy() -> list[str]:
         return [value.hex() for value in plain]
 
 
+def _average_beside_sum(name: str) -> str:
+    """Rank 0 wants averages, the other sums."""
+    with members.group() as group:
+        op = "avg" if group.rank == 0 else "sum"
+        out, values = numpy.zeros(50), numpy.ones(100)
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: group.all_reduce(values, op),
+            "reduce": lambda: group.reduce(values, 1, op),
+            "reduce_scatter": lambda: group.reduce_scatter(out, values, op),
+        }
+        try:
+            calls[name]()
+            group.barrier()
+        except rdmc.Aborted as error:
+            return error.reason
+        return "nothing"
+
+
 def _truth_values() -> None:
     with members.group() as group:
         rank = group.rank
@@ -183,6 +201,11 @@ class Parts(unittest.TestCase):
     def test_averages_without_other_packages_have_the_same_bits(self) -> None:
         first, second = members.returned(members.run(_averages_without_numpy, 2))
         self.assertEqual(first, second)
+
+    def test_an_average_at_one_and_a_sum_at_others_are_named(self) -> None:
+        for name in ("all_reduce", "reduce", "reduce_scatter"):
+            for said in members.returned(members.run(_average_beside_sum, 2, name)):
+                self.assertRegex(said, "rank [01]: it called (all_reduce|reduce) by (sum of f64, not a function|a function, not sum of f64)", name)
 
     def test_truth_values_are_combined(self) -> None:
         members.returned(members.run(_truth_values, 2))

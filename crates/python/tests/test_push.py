@@ -12,6 +12,7 @@ import time
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import rdmc
 from rdmc import _push
@@ -104,6 +105,38 @@ class Push(unittest.TestCase):
         for source in ("-", [self.file, b"-"]):
             with self.assertRaisesRegex(rdmc.InvalidUse, "standard input"):
                 rdmc.push(source, local=1)  # type: ignore[arg-type]
+
+    def test_arguments_that_no_command_takes_are_invalid_use(self) -> None:
+        wrong: list[tuple[dict[str, Any], str]] = [
+            *[({"source": source}, "source") for source in (5, None, [5], [None])],
+            *[({"hosts": hosts}, "hosts") for hosts in (5, [1, 2], b"a")],
+            *[({"dest": dest}, "dest") for dest in (5, ["a"])],
+            *[({"progress": progress}, "progress is .*function") for progress in (5, "json", None)],
+            *[({name: "a\0b"}, "NUL") for name in ("source", "hosts", "dest", "trace")],
+        ]
+        for given, words in wrong:
+            with self.assertRaisesRegex(rdmc.InvalidUse, words):
+                rdmc.push(**{"source": self.file, "local": 1, **given})
+
+    def test_a_command_that_is_not_there_is_named(self) -> None:
+        text = self.top / "text"
+        text.write_text("no program")
+        text.chmod(0o700)
+        for given in (self.top / "missing", self.file, self.top, text):
+            with mock.patch.dict(os.environ, {"RDMC_COMMAND": str(given)}):
+                with self.assertRaisesRegex(rdmc.InvalidUse, f"{given}.*(is no program|cannot be run)") as raised:
+                    rdmc.push(self.file, local=1)
+                self.assertIn("RDMC_COMMAND", str(raised.exception))
+
+    def test_a_command_that_is_another_is_named(self) -> None:
+        command = self.top / "command"
+        printed = ("[]", "5", "words", '{"hosts": 5}', '{"hosts": [{}]}', '{"hosts": [], "error": null}', '{"hosts": [1]}')
+        for line in printed:
+            command.write_text(f"#!/bin/sh\necho '{line}'\necho '{{no progress' >&2\n")
+            command.chmod(0o700)
+            with mock.patch.dict(os.environ, {"RDMC_COMMAND": str(command)}):
+                with self.assertRaisesRegex(rdmc.PushError, f"{command} has printed .*RDMC_COMMAND", msg=line):
+                    rdmc.push(self.file, local=1)
 
     def test_paths_may_be_bytes(self) -> None:
         source = os.fsencode(self.top) + b"/gr\xc3\xb6\xc3\x9fer"

@@ -152,7 +152,7 @@ impl Context {
     /// Creates a group, together with all its other members, which must do the same with equal
     /// settings (except for those that are each member's own). Connects this member's neighbours in
     /// the schedule; blocks until they are connected, for at most
-    /// [`ContextSettings::connect_timeout`].
+    /// [`GroupSettings::connect_timeout`].
     ///
     /// With [`crate::Algorithm::InSwitch`] it also blocks until the switches are configured.
     ///
@@ -184,7 +184,8 @@ impl Context {
         settings: GroupSettings,
         application: Option<Box<dyn Application>>,
     ) -> Result<Group, Error> {
-        let deadline = Deadline::after(self.settings.connect_timeout);
+        let timeout = settings.connect_timeout.unwrap_or(self.settings.connect_timeout);
+        let deadline = Deadline::after(timeout);
         let number = settings.number;
         let settings = self.agree(settings, deadline)?;
         let made = engine::GroupSettings::try_from(&settings)?;
@@ -227,7 +228,7 @@ impl Context {
 
     /// Creates a team, together with all its other members, which must do the same with equal
     /// settings. Blocks until the linked members are connected, for at most
-    /// [`ContextSettings::connect_timeout`].
+    /// [`TeamSettings::connect_timeout`].
     ///
     /// A team has a network of its own, over this context's fabric, and, with [`Progress::Thread`], a
     /// thread. Over TCP its links close within [`crate::TcpSettings::drain_timeout`], but 5 seconds at
@@ -244,7 +245,7 @@ impl Context {
         let drain_timeout = tcp.drain_timeout.min(team_driver::DRAIN_MAX);
         let network = Network::start(fabric, listen.ip(), &tcp.drain_timeout(drain_timeout))?;
         let joining = Joining::for_team(&settings, &made, &self.settings);
-        let deadline = Deadline::after(self.settings.connect_timeout);
+        let deadline = Deadline::after(joining.timeout);
         let links = self.join(joining, deadline, network.offers(), Reply::Links)?;
         let links = self.links(links, &settings.members, None)?;
         let identity = (made.number, made.core.rank, made.core.members);

@@ -37,7 +37,7 @@ const BLOCKS_IN_STALL: u32 = 8;
 /// transferred.
 ///
 /// All fields except `rank`, `message_bytes`, `rate_bits_per_second`, `window`, `report_blocks`, `report_delivered`,
-/// `stall_timeout`, `send_queue_max` and `receive_bytes_max` must be the same at all members;
+/// `stall_timeout`, `connect_timeout`, `send_queue_max` and `receive_bytes_max` must be the same at all members;
 /// [`crate::Context::create_group`] compares them. What a member leaves open of `schedule` and `block_bytes` is as at the root.
 ///
 /// ```
@@ -109,6 +109,8 @@ pub struct GroupSettings {
     /// the member that was waited for. [`Duration::MAX`]: no limit (a dead or silent peer is still
     /// detected).
     pub stall_timeout: Duration,
+    /// How long creating the group may take; `None`, the default: [`ContextSettings::connect_timeout`].
+    pub connect_timeout: Option<Duration>,
     /// How many messages that are not complete may be queued at the root; 1 or more. See
     /// [`crate::Group::send`].
     pub send_queue_max: u32,
@@ -147,6 +149,7 @@ impl GroupSettings {
             report_delivered: false,
             verify: false,
             stall_timeout: Duration::from_secs(60),
+            connect_timeout: None,
             send_queue_max: SEND_QUEUE_DEFAULT,
             receive_bytes_max: RECEIVE_BYTES_DEFAULT,
         }
@@ -236,6 +239,13 @@ impl GroupSettings {
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Self {
         self.verify = verify;
+        self
+    }
+
+    /// Sets [`GroupSettings::connect_timeout`].
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = Some(timeout);
         self
     }
 

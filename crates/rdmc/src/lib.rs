@@ -140,7 +140,9 @@ mod team_settings;
 mod worker;
 
 pub use application::{Application, Incoming};
-pub use collective::{Element, Function, InvalidFunction, Op, Type, Unsupported, bf16, f16};
+pub use collective::{
+    Element, FoldError, Function, InvalidFunction, Op, Type, Unsupported, bf16, f16, fold,
+};
 pub use completion::CompletionMode;
 pub use context::Context;
 pub use context_settings::{ContextSettings, Progress};

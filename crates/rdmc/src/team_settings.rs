@@ -1,10 +1,10 @@
 //! The settings of a team.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use team::WriteEnds;
 
-/// The settings of a team at one member. All but the rank and how ends of writes show have to be the
+/// The settings of a team at one member. All but the rank, how ends of writes show and `connect_timeout` have to be the
 /// same at all members; [`crate::Context::create_team`] compares them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -34,6 +34,8 @@ pub struct TeamSettings {
     pub block_bytes: u32,
     /// How this member learns that a slot of its memory was written.
     pub ends: WriteEnds,
+    /// How long creating the team may take; `None`, the default: [`crate::ContextSettings::connect_timeout`].
+    pub connect_timeout: Option<Duration>,
 }
 
 impl TeamSettings {
@@ -53,6 +55,7 @@ impl TeamSettings {
             long_bytes: defaults.core.long_bytes,
             block_bytes: defaults.core.block_bytes,
             ends: defaults.ends,
+            connect_timeout: None,
         }
     }
 
@@ -102,6 +105,13 @@ impl TeamSettings {
     #[must_use]
     pub fn ends(mut self, ends: WriteEnds) -> Self {
         self.ends = ends;
+        self
+    }
+
+    /// Sets [`TeamSettings::connect_timeout`].
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = Some(timeout);
         self
     }
 

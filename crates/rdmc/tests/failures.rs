@@ -202,6 +202,18 @@ fn members_that_never_connect_are_named() {
 }
 
 #[test]
+fn a_group_has_a_limit_of_its_own_for_joining() {
+    let world = World::start_with(2, |settings| settings.connect_timeout = Duration::MAX);
+    let settings = pipeline(1, 2)(0).connect_timeout(Duration::from_millis(200));
+    let (sender, _events) = channel();
+    let group =
+        world.contexts[0].create_group_with(among(settings, &world.addresses), Recorder(sender));
+    let error = group.unwrap_err().to_string();
+    assert!(error.contains(&world.addresses[1].to_string()), "{error}");
+    world.close();
+}
+
+#[test]
 fn an_unreachable_member_is_named() {
     let mut world = World::start_with(2, |settings| {
         settings.connect_timeout = Duration::from_millis(200);

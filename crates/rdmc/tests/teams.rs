@@ -400,6 +400,16 @@ fn invalid_calls_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn a_team_has_a_limit_of_its_own_for_joining() {
+    let world = World::start_with(2, |settings| settings.connect_timeout = Duration::MAX);
+    let settings = TeamSettings::new(3, world.addresses.clone(), 0);
+    let team = world.contexts[0].create_team(settings.connect_timeout(Duration::from_millis(200)));
+    let error = team.map(drop).unwrap_err().to_string();
+    assert!(error.contains(&world.addresses[1].to_string()), "{error}");
+    world.close();
+}
+
+#[test]
 fn members_with_different_settings_do_not_become_a_team() {
     let world = World::start_with(2, |settings| settings.connect_timeout = Duration::from_secs(5));
     let errors: Vec<String> = thread::scope(|scope| {

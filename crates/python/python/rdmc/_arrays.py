@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from rdmc._calls import integer
 from rdmc.errors import InvalidUse
 
 # By codes of the library: the kind of a number, and its size in bytes.
@@ -52,6 +53,8 @@ class OnDevice:
 
 # DLPack's code of CUDA's devices.
 _DLPACK_CUDA = 2
+# Of numbers of devices, and of addresses, lengths and streams.
+_DEVICE_MAX, _ADDRESS_MAX = (1 << 31) - 1, (1 << 64) - 1
 
 
 def on_device(array: Any, is_written: bool = True) -> OnDevice | None:
@@ -76,20 +79,34 @@ def _torch_element(tensor: Any, torch: Any) -> str:
 
 
 def _of_interface(array: Any, interface: dict[str, Any], is_written: bool) -> OnDevice:
-    kind, device = array.__dlpack_device__() if hasattr(array, "__dlpack_device__") else (None, 0)
+    try:
+        kind, device = array.__dlpack_device__() if hasattr(array, "__dlpack_device__") else (None, 0)
+        address, is_readonly = interface["data"]
+        element, item = interface["typestr"][1:], int(interface["typestr"][2:])
+        shape, strides, stream = tuple(interface["shape"]), tuple(interface.get("strides") or ()), interface.get("stream")
+        nbytes = integer("its length in bytes", item * math.prod(shape), 0, _ADDRESS_MAX)
+        is_contiguous = nbytes == 0 or not strides or _is_contiguous(item, shape, strides)
+        stream = None if stream is None else integer("stream", stream, 0, _ADDRESS_MAX)
+        place = (integer("device", device, 0, _DEVICE_MAX), integer("data", address, 0, _ADDRESS_MAX), nbytes, stream)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise InvalidUse(f"the array's __cuda_array_interface__ cannot be used ({why}): give a tensor of torch, or cupy's array") from None
     if kind != _DLPACK_CUDA:
         raise InvalidUse("the array does not say on which device it is (__dlpack_device__): give a tensor of torch, or cupy's array")
-    address, is_readonly = interface["data"]
     if is_readonly and is_written:
         raise InvalidUse(_READ_ONLY)
-    item = int(interface["typestr"][2:])
-    strides, expected = interface.get("strides"), item
-    for length, stride in zip(reversed(interface["shape"]), reversed(strides or ()), strict=False):
+    if not is_contiguous:
+        raise InvalidUse("the array is not contiguous: copy it")
+    return OnDevice(place, element, array)
+
+
+def _is_contiguous(item: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    expected = item
+    for length, stride in zip(reversed(shape), reversed(strides), strict=True):
         if length > 1 and stride != expected:
-            raise InvalidUse("the array is not contiguous: copy it")
+            return False
         expected *= length
-    nbytes = item * math.prod(interface["shape"])
-    return OnDevice((device, address, nbytes, interface.get("stream")), interface["typestr"][1:], array)
+    return True
 
 
 def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
@@ -123,7 +140,7 @@ def allocating(nbytes: int) -> Iterator[None]:
 @dataclass(frozen=True)
 class Reduction:
     """How elements are combined: the library's codes of their type and of the operator, and whether the result is divided by the number
-    of members."""
+    of members, which is another call than that of the sum alone."""
 
     codes: tuple[int, int]
     element: str
@@ -193,6 +210,8 @@ def _of_tensor(tensor: Any, torch: Any) -> tuple[memoryview, str]:
 
 
 def _of_numpy(array: Any, numpy: Any) -> tuple[memoryview, str]:
+    if numpy.ma.isMaskedArray(array):
+        raise InvalidUse("the array has a mask, which is no part of its memory: give array.filled(), or array.data without the mask")
     kind = array.dtype
     if kind.hasobject:
         raise InvalidUse(f"elements of type {kind} are objects of this process: pickle them, and send the bytes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 import threading
@@ -43,12 +44,13 @@ def seconds(timeout: float | None, default: float) -> float:
     if timeout is None:
         return default
     try:
-        found = timeout + 0.0
-    except (TypeError, OverflowError):
-        found = float("nan")
-    if found != found:
-        raise InvalidUse(f"timeout is {timeout!r}; use a number of seconds, or None for that of the group")
-    return float(found)
+        # Refuses texts, unlike float.
+        found = math.fsum([timeout])
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if math.isnan(found):
+        raise InvalidUse(f"timeout is {timeout!r}; use a number of seconds, or None for the default")
+    return found
 
 
 class Abortable(Protocol):

@@ -10,7 +10,9 @@ from rdmc.errors import InvalidUse
 def find_command() -> str:
     """The path of the command: that of the environment variable RDMC_COMMAND, of the package, or of PATH."""
     if given := os.environ.get("RDMC_COMMAND"):
-        return given
+        if (program := shutil.which(given)) is None:
+            raise InvalidUse(f"RDMC_COMMAND={given} is no program: give the path of the command rdmc, or unset it")
+        return program
     own = Path(__file__).parent / "bin" / "rdmc"
     if own.exists():
         return str(own)

@@ -34,7 +34,10 @@ class FileStore:
 
     def __init__(self, path: str | os.PathLike[str], timeout: float) -> None:
         self._path = Path(path)
-        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except ValueError as error:
+            raise InvalidUse(f"store is {path!r}, which is no path: {error}") from None
         self._until = time.monotonic() + timeout
 
     def set(self, key: str, value: str) -> None:
@@ -48,7 +51,7 @@ class FileStore:
         """A value, waiting until it is there."""
         while True:
             try:
-                return (self._path / key).read_text(encoding="utf-8")
+                return (self._path / key).read_text(encoding="utf-8", errors="backslashreplace")
             except FileNotFoundError:
                 if time.monotonic() > self._until:
                     raise TimedOut(f"no member has written {self._path / key}: do all run, with the same store?") from None
@@ -80,10 +83,16 @@ def rank_and_size(store: Any) -> tuple[int, int]:
 def store_of(given: Any | None, timeout: float) -> Any:
     """The store that was given, or the directory in RDMC_STORE."""
     if given is None:
-        given = os.environ.get("RDMC_STORE")
-    if given is None:
+        # An empty one is as none, and no name of the current directory.
+        given = os.environ.get("RDMC_STORE") or None
+    if given is None or given == "":
         raise InvalidUse("no store: give one, or the path of a shared directory in RDMC_STORE")
-    return FileStore(given, timeout) if isinstance(given, str | os.PathLike) else given
+    if isinstance(given, str | os.PathLike):
+        return FileStore(given, timeout)
+    if not all(hasattr(given, name) for name in ("set", "get")) and not all(hasattr(given, name) for name in ("allgather", "bcast")):
+        kinds = "an object with set and get, a communicator of mpi4py, or the path of a directory"
+        raise InvalidUse(f"store is of type {type(given).__name__}; use {kinds}")
+    return given
 
 
 # What precedes the reason of a process that cannot take part.
@@ -241,5 +250,5 @@ def _agreed(secret: str | None, has_own: list[bool]) -> str:
 
 
 def _text_of(value: Any) -> str:
-    """A stored text: stores of other libraries return bytes."""
-    return bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else str(value)
+    """A stored text: stores of other libraries return bytes. What is no UTF-8 is refused where it is parsed."""
+    return bytes(value).decode(errors="backslashreplace") if isinstance(value, bytes | bytearray | memoryview) else str(value)

@@ -45,12 +45,12 @@ class Place:
         master = os.environ.get("MASTER_ADDR")
         try:
             found = [] if master is None else _own_ips_toward(master)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             return at(_LOOPBACK, None, f"MASTER_ADDR={master} is not known there: {error}")
         for other in (name, *_ELSEWHERE):
             try:
                 found += _own_ips_toward(other)
-            except OSError:
+            except (OSError, UnicodeError):
                 # Of several ways to find one.
                 pass
         ip = next((ip for ip in found if _is_for_others(ip)), None)
@@ -96,7 +96,7 @@ def ips_of(places: list[Place]) -> list[str]:
 
 
 def _own_ips_toward(name: str) -> list[str]:
-    """Own addresses by which this host reaches another. OSError, if its name is not known."""
+    """Own addresses by which this host reaches another. OSError, if its name is not known; UnicodeError, if it is none."""
     ips = []
     for family, _, _, _, address in socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM):
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from rdmc._command import find_command
+from rdmc._text import text
 from rdmc.errors import InvalidUse, PushError
 
 # How long the command may take to end after an interruption: it tells hosts.
@@ -117,26 +118,20 @@ def push(
     ends the push, as does the end of this process, however it ends.
 
     Raises PushError if no host has got its copy; with ``check`` if one has not, as PushReport.check. InvalidUse: the command refuses the
-    arguments, and nothing was started.
+    arguments or cannot be run, and nothing was started.
     """
-    sources = [os.fsdecode(one) for one in ([source] if isinstance(source, str | bytes | os.PathLike) else source)]
-    words = _words(hosts, dest, progress, options)
-    if "-" in sources or "--hosts-file=-" in words:
-        raise InvalidUse("standard input cannot be pushed from Python: give a path")
-    # The command would outlive this process if that were killed.
-    line = [find_command(), "push", "--json", f"--end-with={os.getpid()}", *words, "--", *sources]
+    if not isinstance(progress, bool) and not callable(progress):
+        raise InvalidUse(f"progress is {progress!r}; use True, False or a function")
+    line = _line(source, hosts, dest, progress, options)
     errors = _Errors(progress)
-    stderr = None if progress is True else subprocess.PIPE
-    with subprocess.Popen(
-        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", errors="backslashreplace"
-    ) as command:
+    with _start(line, None if progress is True else subprocess.PIPE) as command:
         reader = None
         if command.stderr is not None:
             reader = threading.Thread(target=errors.read, args=(command,), daemon=True)
             reader.start()
         try:
             assert command.stdout is not None
-            text = command.stdout.read()
+            printed = command.stdout.read()
             command.wait()
         except BaseException:
             _end(command)
@@ -145,16 +140,56 @@ def push(
             reader.join()
     if errors.raised is not None:
         raise errors.raised
-    report = _report(text, command.returncode, errors.lines)
+    report = _report(printed, line[0], command.returncode, errors.lines)
     return report.check() if check or len(report.failed) == len(report.hosts) else report
+
+
+def _line(
+    source: AnyPath | Iterable[AnyPath], hosts: str | Sequence[str] | None, dest: AnyPath | None, progress: object, options: PushOptions
+) -> list[str]:
+    """The command with its arguments. Raises InvalidUse for what cannot be one."""
+    sources = [_path("source", one) for one in _each("source", source, (str, bytes, os.PathLike))]
+    words = _words(hosts, dest, progress, options)
+    if "-" in sources or "--hosts-file=-" in words:
+        raise InvalidUse("standard input cannot be pushed from Python: give a path")
+    for word in [*words, *sources]:
+        if "\0" in word:
+            raise InvalidUse(f"{word!r} has a character NUL, which no argument of a program has")
+    # The command would outlive this process if that were killed.
+    return [find_command(), "push", "--json", f"--end-with={os.getpid()}", *words, "--", *sources]
+
+
+def _start(line: list[str], stderr: int | None) -> subprocess.Popen[str]:
+    try:
+        return subprocess.Popen(
+            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", errors="backslashreplace"
+        )
+    except OSError as error:
+        raise InvalidUse(f"{line[0]} cannot be run: {error.strerror}; RDMC_COMMAND may have the path of the command rdmc") from None
+
+
+def _each(name: str, given: Any, one: tuple[type, ...]) -> list[Any]:
+    """The elements of an argument that may also be one element."""
+    if isinstance(given, one):
+        return [given]
+    if not isinstance(given, Iterable):
+        raise InvalidUse(f"{name} is {given!r}; use one or a list")
+    return list(given)
+
+
+def _path(name: str, given: Any) -> str:
+    try:
+        return os.fsdecode(given)
+    except TypeError:
+        raise InvalidUse(f"{name} has {given!r}; use a path") from None
 
 
 def _words(hosts: str | Sequence[str] | None, dest: AnyPath | None, progress: object, options: PushOptions) -> list[str]:
     words = []
     if hosts is not None:
-        words.append("--to=" + (hosts if isinstance(hosts, str) else ",".join(hosts)))
+        words.append("--to=" + ",".join(text("hosts", host, "names of hosts") for host in _each("hosts", hosts, (str,))))
     if dest is not None:
-        words.append("--dest=" + os.fsdecode(dest))
+        words.append("--dest=" + _path("dest", dest))
     if progress is not True:
         words.append("--progress=json")
     for name, value in options.items():
@@ -193,15 +228,25 @@ class _Errors:
         """Reads all; the command would wait otherwise."""
         assert command.stderr is not None
         for line in command.stderr:
-            if not line.startswith("{"):
+            event = _event_of(line)
+            if event is None:
                 self.lines.append(line.rstrip())
             elif callable(self._progress) and self.raised is None:
                 try:
-                    self._progress(json.loads(line))
+                    self._progress(event)
                 except BaseException as error:
                     self.raised = error
                     # SIGINT is ignored by what a shell has in its background.
                     command.terminate()
+
+
+def _event_of(line: str) -> dict[str, Any] | None:
+    """What a line tells of the progress; None for another line."""
+    try:
+        event = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return event if isinstance(event, dict) else None
 
 
 def _end(command: subprocess.Popen[str]) -> None:
@@ -212,16 +257,24 @@ def _end(command: subprocess.Popen[str]) -> None:
         command.kill()
 
 
-def _report(text: str, code: int, errors: list[str]) -> PushReport:
+def _report(printed: str, program: str, code: int, errors: list[str]) -> PushReport:
+    said = "\n".join(errors)
+    if not printed.strip():
+        raise PushError(said or f"rdmc push has ended with {code}, without a word", {})
     try:
-        details = json.loads(text)
-    except json.JSONDecodeError:
-        raise PushError("\n".join(errors) or f"rdmc push has ended with {code}, without a word", {}) from None
-    if "hosts" not in details:
-        reason = details.get("error") or "\n".join(errors)
-        raise InvalidUse(reason) if code == _USAGE else PushError(reason, {})
-    failed = {host["host"]: host["error"] for host in details["hosts"] if host["error"] is not None}
-    if details.get("error") and not failed:
-        raise PushError(details["error"], {})
-    hosts = [host["host"] for host in details["hosts"]]
-    return PushReport(details["total_seconds"], details["bytes"], hosts, failed, details)
+        details = json.loads(printed)
+        if "hosts" not in details:
+            reason, report = str(details.get("error") or said), None
+        else:
+            failed = {host["host"]: host["error"] for host in details["hosts"] if host["error"] is not None}
+            hosts = [host["host"] for host in details["hosts"]]
+            reason = "" if failed else str(details.get("error") or "")
+            report = PushReport(details["total_seconds"], details["bytes"], hosts, failed, details)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        why = f"{program} has printed {printed[:200]!r}, which is no report of rdmc push"
+        raise PushError(f"{why}: set RDMC_COMMAND to the command rdmc of this package's version", {}) from None
+    if report is None and code == _USAGE:
+        raise InvalidUse(reason)
+    if report is None or reason:
+        raise PushError(reason, {})
+    return report

@@ -10,19 +10,26 @@ def as_utf8(text: str) -> str:
     return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
-def ascii_text(name: str, value: str) -> str:
-    """An argument that is an address or a name. Raises InvalidUse for what is no text of ASCII characters, without showing it: it may
-    be a secret."""
-    if not isinstance(value, str) or not value.isascii():
-        raise InvalidUse(f"{name} has to be a text of ASCII characters")
+def text(name: str, value: object, remedy: str) -> str:
+    """An argument that is a text. Raises InvalidUse for any other, which it does not show: it may be a secret."""
+    if not isinstance(value, str):
+        raise InvalidUse(f"{name} is of type {type(value).__name__}; use {remedy}")
     return value
+
+
+def ascii_text(name: str, value: object, remedy: str) -> str:
+    """As text, of ASCII characters."""
+    found = text(name, value, remedy)
+    if not found.isascii():
+        raise InvalidUse(f"{name} has characters that are not ASCII; use {remedy}")
+    return found
 
 
 def reason_of(kind: type[BaseException], error: BaseException | None) -> str:
     """What others are told of an exception."""
     try:
-        text = "" if error is None else str(error)
+        said = "" if error is None else str(error)
     except Exception:
         # An exception of the application that has no text: others learn of its kind.
-        text = ""
-    return as_utf8(f"{kind.__name__}: {text}" if text else kind.__name__)
+        said = ""
+    return as_utf8(f"{kind.__name__}: {said}" if said else kind.__name__)

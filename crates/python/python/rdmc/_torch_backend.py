@@ -21,7 +21,8 @@ from rdmc._calls import on_a_thread
 from rdmc._meeting import Meeting
 from rdmc._text import reason_of
 from rdmc.errors import InvalidUse, RdmcError
-from rdmc.group import Group, Network
+from rdmc._network import Network
+from rdmc.group import Group
 
 torch: Any = importlib.import_module("torch")
 _distributed: Any = importlib.import_module("torch.distributed")
@@ -394,9 +395,9 @@ def _make(given: Any, options: Options | None = None) -> ProcessGroup:
     """Called by torch in init_process_group and new_group, at all members."""
     limit = given.timeout.total_seconds()
     settings = Options() if options is None else options
-    meeting = Meeting(given.store, 1, limit, (given.group_rank, given.group_size))
-    network = Network(meeting.secret, settings.fabric, settings.protection, limit)
-    return ProcessGroup(Group._of(meeting, network, 1))
+    network = Network(1, settings.fabric, settings.protection, limit)
+    meeting = Meeting(given.store, network.number, limit, (given.group_rank, given.group_size))
+    return ProcessGroup(Group._of(meeting, network))
 
 
 def register() -> None:

@@ -268,7 +268,7 @@ class Group:
 
     @asynccontextmanager
     async def _messages(self, settings: MessagesSettings, timeout: float) -> AsyncIterator[Messages]:
-        inner = await self._made(lambda: self._group._open_messages(settings))
+        inner = await self._made(lambda: self._group._open_messages(settings, timeout))
         messages = Messages(inner, self._waiting, self.rank, settings.root, timeout)
         self._group._calls.messages.add(messages)
         try:

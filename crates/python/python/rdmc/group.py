@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rdmc._arrays import OnDevice, allocating, memory_of, on_device, reduction_of
 from rdmc._calls import Calls, Work, integer, seconds
-from rdmc._log import follow_log
 from rdmc._meeting import Meeting, Store
+from rdmc._network import Network, addresses_of
 from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
-from rdmc._text import ascii_text, reason_of
+from rdmc._text import reason_of
 from rdmc.errors import InvalidUse
 from rdmc.messages import Message, Messages, MessagesSettings
 
@@ -41,25 +42,6 @@ class Counters:
     operations: int
     bytes_sent: int
     bytes_received: int
-
-
-@dataclass(frozen=True)
-class Network:
-    """How members reach each other, and how long operations may take: arguments of Group."""
-
-    secret: str
-    fabric: str | None
-    protection: str | None
-    timeout: float
-
-    def listen(self, address: str) -> Endpoint:
-        """A member of a group that is to be joined."""
-        texts = {"address": address, "secret": self.secret, "fabric": self.fabric, "protection": self.protection}
-        for name, text in texts.items():
-            if text is not None:
-                ascii_text(name, text)
-        follow_log()
-        return Endpoint(address, self.secret, self.fabric, self.protection, self.timeout)
 
 
 class Group:
@@ -88,20 +70,20 @@ class Group:
         number: int = 1,
         fabric: str | None = None,
         protection: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
         """Joins a group, together with all other members; blocks until all are there.
 
         ``members``: the address of each rank ("10.0.0.1:7000"), the same everywhere. ``secret``: 64 hexadecimal digits that
         all members know and nobody else (rdmc.random_secret). ``number``: below 2**32, other than that of other groups of these
         addresses. ``fabric``: tcp, verbs, shm ... ``protection``: of TCP: none, authenticate
-        or encrypt. ``timeout``: what joining and each operation may take, in seconds.
+        or encrypt. ``timeout``: what joining and each operation may take, in seconds; None: 600.
         """
-        rank = integer("rank", rank, 0, len(members) - 1)
-        members = [ascii_text(f"members[{other}]", address) for other, address in enumerate(members)]
-        network = Network(secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
-        self._set_up(network, network.listen(members[rank]), rank, len(members))
-        self._join(number, members)
+        addresses = addresses_of(members)
+        rank = integer("rank", rank, 0, len(addresses) - 1)
+        network = Network(number, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT), secret)
+        self._set_up(network, network.listen(addresses[rank]), rank, len(addresses))
+        self._join(addresses, network.timeout)
 
     @classmethod
     def from_env(
@@ -111,7 +93,7 @@ class Group:
         number: int = 1,
         fabric: str | None = None,
         protection: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Group:
         """Joins the processes that torchrun, mpirun or srun has started.
 
@@ -121,22 +103,23 @@ class Group:
         learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the address by which it
         reaches MASTER_ADDR or other networks; on one of loopback only if all are on one host.
         """
-        meeting = Meeting(store, number, timeout)
-        return cls._of(meeting, Network(meeting.secret, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT)), number)
+        network = Network(number, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
+        return cls._of(Meeting(store, network.number, network.timeout), network)
 
     @classmethod
-    def _of(cls, meeting: Meeting, network: Network, number: int) -> Group:
+    def _of(cls, meeting: Meeting, network: Network) -> Group:
         """Joins the processes that have met."""
 
         def exchanged(address: str) -> tuple[int, list[str]]:
             return meeting.rank, meeting.exchange("address", address)
 
         with meeting.telling("address"):
-            return cls._meet(network, meeting.ip, exchanged, number)
+            return cls._meet(replace(network, secret=meeting.secret), meeting.ip, exchanged, network.timeout)
 
     @classmethod
-    def _meet(cls, network: Network, ip: str, exchanged: Callable[[str], tuple[int, list[str]]], number: int) -> Group:
-        """Joins processes: ``exchanged`` returns, for the address of this one, its rank and the addresses of all."""
+    def _meet(cls, network: Network, ip: str, exchanged: Callable[[str], tuple[int, list[str]]], limit: float) -> Group:
+        """Joins processes within so many seconds: ``exchanged`` returns, for the address of this one, its rank and the addresses of all."""
+        until = time.monotonic() + limit
         endpoint = network.listen(f"[{ip}]:0" if ":" in ip else f"{ip}:0")
         try:
             rank, members = exchanged(endpoint.address)
@@ -145,7 +128,7 @@ class Group:
             raise
         group = cls.__new__(cls)
         group._set_up(network, endpoint, rank, len(members))
-        group._join(number, members)
+        group._join(members, until - time.monotonic())
         return group
 
     def _set_up(self, network: Network, endpoint: Endpoint, rank: int, size: int) -> None:
@@ -159,11 +142,10 @@ class Group:
         self.size = size
         weakref.finalize(self, self._calls.at_exit)
 
-    def _join(self, number: int, members: list[str]) -> None:
-        self._number = integer("number", number, 0, (1 << 32) - 1)
+    def _join(self, members: list[str], limit: float) -> None:
         self._members, self._opened = members, 0
         try:
-            self._calls.run(lambda: self._endpoint.join(self._number, members, self.rank))
+            self._calls.run(lambda: self._endpoint.join(self._network.number, members, self.rank, limit))
         except BaseException:
             self._endpoint.drop()
             raise
@@ -201,7 +183,7 @@ class Group:
         reduction = reduction_of(element, op)
 
         def operation(limit: float) -> None:
-            self._endpoint.reduce(memory, reduction.codes, None, limit)
+            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, None, limit)
             reduction.finish(memory, self.size)
 
         return self._run([memory], operation, timeout, async_op)
@@ -223,7 +205,7 @@ class Group:
         reduction = reduction_of(element, op)
 
         def operation(limit: float) -> None:
-            self._endpoint.reduce(memory, reduction.codes, root, limit)
+            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, root, limit)
             if root == self.rank:
                 reduction.finish(memory, self.size)
 
@@ -344,7 +326,7 @@ class Group:
         def operation(limit: float) -> None:
             with allocating(whole.nbytes):
                 combined = memoryview(bytearray(whole))
-            self._endpoint.reduce(combined, reduction.codes, None, limit)
+            self._endpoint.reduce(combined, reduction.codes, reduction.is_mean, None, limit)
             own[:] = combined[place]
             reduction.finish(own, self.size)
 
@@ -407,7 +389,7 @@ class Group:
         for a member whose color is None.
 
         All members call this, in the same order as operations. The new group has connections of its own, on new ports; it has the secret,
-        fabric, protection and timeout of this one, and either may end before the other. What fails before all have told their colors ends
+        fabric, protection and timeout of this one, and either may end before the other. ``timeout``: of this call, also of joining. What fails before all have told their colors ends
         this group, too; what fails afterwards does not.
         """
         color = None if color is None else integer("color", color, -_KEY_MAX, _KEY_MAX)
@@ -426,7 +408,7 @@ class Group:
 
         try:
             ip = self._endpoint.address.rpartition(":")[0].strip("[]")
-            return Group._meet(self._network, ip, exchanged, self._number)
+            return Group._meet(self._network, ip, exchanged, limit)
         except BaseException as error:
             if not is_told:
                 # Others wait for this member.
@@ -463,12 +445,12 @@ class Group:
         root (16 MiB). What was taken is in ``messages.algorithm`` and ``messages.block_bytes``. ``posted``: messages wait for memory
         that this process gives by post, one each; otherwise they get memory as soon as they are announced, which may be before.
         ``verify``, the same everywhere: each process compares its copies with the root's by a digest, and rdmc.Differs names one whose
-        copy is another. ``timeout``: of its calls.
+        copy is another. ``timeout``: of joining, and of its calls.
         """
         settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, bool(posted), bool(verify))
         limit = seconds(timeout, self._timeout)
         self._end_left()
-        messages = Messages(self, self._open_messages(settings), root, limit)
+        messages = Messages(self, self._open_messages(settings, limit), root, limit)
         self._calls.messages.add(messages)
         return messages
 
@@ -489,13 +471,13 @@ class Group:
         else:
             messages.close()
 
-    def _open_messages(self, settings: MessagesSettings) -> _Messages:
+    def _open_messages(self, settings: MessagesSettings, limit: float) -> _Messages:
         self._rank_of(settings.root)
 
         def join() -> _Messages:
-            number = self._number << 32 | (self._opened + 1)
+            number = self._network.number << 32 | (self._opened + 1)
             try:
-                inner = self._endpoint.messages(number, self._members, self.rank, settings)
+                inner = self._endpoint.messages(number, self._members, self.rank, settings, limit)
             except InvalidUse:
                 # Others have not learned of this number.
                 raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import fcntl
 import mmap
-import operator
 import os
 import secrets
 import selectors
@@ -14,17 +13,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import FileIO
 from types import TracebackType
 from typing import Any
 
 from rdmc._arrays import memory_of
+from rdmc._calls import integer, seconds
 from rdmc._channel import SHORTEST_WAIT, Channel, is_own
 from rdmc._meeting import Meeting, Store
+from rdmc._network import Network
 from rdmc._text import as_utf8, reason_of
 from rdmc.errors import Aborted, InvalidUse, MemberLost, Stalled, TimedOut
-from rdmc.group import DEFAULT_TIMEOUT, Group, Network
+from rdmc.group import DEFAULT_TIMEOUT, Group
+
+# The longest wait, some 24 days: the system counts milliseconds in 31 bits.
+_WAIT_MAX = float((1 << 31) // 1000)
 
 
 @dataclass(frozen=True)
@@ -92,19 +96,22 @@ class HostGroup:
         number: int = 1,
         fabric: str | None = None,
         protection: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float | None = DEFAULT_TIMEOUT,
     ) -> HostGroup:
         """Joins the processes that torchrun, mpirun or srun has started; as Group.from_env.
 
-        Processes are on one host if they have the same kernel and network namespace, and the same RDMC_HOST, if that is set.
+        Processes are on one host if they have the same kernel and network namespace, and the same RDMC_HOST, if that is set. Timeouts of
+        more than 24 days, also of calls, are taken as 24 days.
         """
-        meeting = Meeting(store, number, timeout)
+        limit = _seconds(timeout, DEFAULT_TIMEOUT)
+        network = Network(number, fabric, protection, limit)
+        meeting = Meeting(store, network.number, limit)
         self = cls.__new__(cls)
-        self._set_up(meeting.rank, meeting.hosts, timeout)
+        self._set_up(meeting.rank, meeting.hosts, limit)
         try:
             with meeting.telling("leader"):
                 if self.is_leader:
-                    self._lead_host(meeting, Network(meeting.secret, fabric, protection, timeout), number)
+                    self._lead_host(meeting, replace(network, secret=meeting.secret))
                 else:
                     self._follow(meeting)
             with self._operation("join", 0, timeout) as operation:
@@ -127,7 +134,7 @@ class HostGroup:
         self._calls, self._is_closed, self._failure = 0, False, None
         self._channels, self._group = [], None
 
-    def _lead_host(self, meeting: Meeting, network: Network, number: int) -> None:
+    def _lead_host(self, meeting: Meeting, network: Network) -> None:
         followers = [rank for rank in range(self.size) if self._host_of[rank] == self.host and rank != self.rank]
         name = "rdmc-" + secrets.token_hex(16)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -139,7 +146,7 @@ class HostGroup:
                 return self.host, [given[leader].split()[1] for leader in self._leaders]
 
             try:
-                self._group = Group._meet(network, meeting.ip, exchanged, number)
+                self._group = Group._meet(network, meeting.ip, exchanged, network.timeout)
                 self._accept(listener, followers, time.monotonic() + self._timeout)
             except BaseException:
                 # Processes that have come are told why.
@@ -179,9 +186,7 @@ class HostGroup:
 
         Read-only, or with ``writable`` as a private copy of the pages that this process writes. It stays as long as it is used.
         """
-        root = operator.index(root)
-        if not 0 <= root < self.size:
-            raise InvalidUse(f"root is {root}; use 0 to {self.size - 1}")
+        root = integer("root", root, 0, self.size - 1)
         if (self.rank == root) != (data is not None):
             raise InvalidUse(f"the root, rank {root}, gives the data, and nobody else")
         memory = None if data is None else memory_of(data)[0]
@@ -236,9 +241,7 @@ class HostGroup:
     @contextmanager
     def _operation(self, name: str, root: int, timeout: float | None) -> Iterator[_Operation]:
         """A call that all make. Whatever ends it otherwise than well ends the group at all."""
-        seconds = self._timeout if timeout is None else timeout
-        if not isinstance(seconds, int | float) or not 0 <= seconds <= threading.TIMEOUT_MAX:
-            raise InvalidUse(f"timeout is {seconds!r}; use seconds")
+        limit = _seconds(timeout, self._timeout)
         self._check_process()
         if not self._running.acquire(blocking=False):
             raise InvalidUse("another call of this group runs: make one at a time")
@@ -249,7 +252,7 @@ class HostGroup:
                 raise InvalidUse("the group is closed")
             self._calls += 1
             try:
-                yield _Operation(self._calls, name, root, seconds, time.monotonic() + seconds)
+                yield _Operation(self._calls, name, root, limit, time.monotonic() + limit)
             except BaseException as error:
                 known = self._failure
                 self._end(error)
@@ -363,6 +366,14 @@ class HostGroup:
             self._group.__exit__(type(self._failure), self._failure, None)
         for channel in self._channels:
             channel.close()
+
+
+def _seconds(timeout: float | None, default: float) -> float:
+    """A timeout for waits of the system, in seconds. Raises InvalidUse for what is no number, and negative ones."""
+    found = seconds(timeout, default)
+    if found < 0:
+        raise InvalidUse(f"timeout is {timeout!r}; use 0 or more seconds")
+    return min(found, _WAIT_MAX)
 
 
 def _rank_of(connection: socket.socket, until: float) -> int:

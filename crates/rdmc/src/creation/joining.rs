@@ -79,7 +79,7 @@ impl Joining {
             rank: of.rank,
             root: Some(of.root),
             addresses: of.members.clone(),
-            timeout: context.connect_timeout,
+            timeout: of.connect_timeout.unwrap_or(context.connect_timeout),
             wants,
             is_shared,
         }
@@ -98,7 +98,7 @@ impl Joining {
             rank: made.core.rank,
             root: None,
             addresses: of.members.clone(),
-            timeout: context.connect_timeout,
+            timeout: of.connect_timeout.unwrap_or(context.connect_timeout),
             wants: Wants::Links { neighbours: made.links(), terms, choice: None },
             is_shared: false,
         }
