@@ -19,9 +19,9 @@ from typing import Any, NoReturn
 import rdmc.group
 from rdmc._calls import on_a_thread
 from rdmc._meeting import Meeting
+from rdmc._network import Network
 from rdmc._text import reason_of
 from rdmc.errors import InvalidUse, RdmcError
-from rdmc._network import Network
 from rdmc.group import Group
 
 torch: Any = importlib.import_module("torch")
