@@ -205,12 +205,11 @@ impl Facts {
         let in_part = report.hosts.iter().filter(|host| host.state.has_copy() && !host.was_there);
         let resumed: u64 = in_part.map(|host| host.resumed_bytes).sum();
         if resumed > 0 {
-            let (resumed, all_bytes) = (size::show(resumed), self.bytes * all as u64);
-            text += &match all {
-                1 => format!(", {resumed} of which existed already"),
-                _ => {
-                    format!(", {resumed} of {} at all hosts existed already", size::show(all_bytes))
-                }
+            let all_bytes = size::show(self.bytes * published as u64);
+            let resumed = size::show(resumed);
+            text += &match published {
+                0 | 1 => format!(", {resumed} of which existed already"),
+                _ => format!(", {resumed} of {all_bytes} at these hosts existed already"),
             };
         }
         match &there[..] {
@@ -439,5 +438,8 @@ mod tests {
         report.hosts[0].resumed_bytes = 400;
         let text = facts.text(&report);
         assert!(text.contains("400 B of which existed already"), "{text}");
+        report.hosts[1] = host(HostState::Published, 1000, false);
+        let text = facts.text(&report);
+        assert!(text.contains("1.37 KiB of 1.95 KiB at these hosts existed already"), "{text}");
     }
 }
