@@ -129,7 +129,7 @@ impl Visit for Text {
     }
 }
 
-/// Enables log records of at least this level (a number of Python's `logging`).
+/// Sets the least level of log records that are passed on, as a number of Python's `logging`.
 #[pyfunction]
 pub(crate) fn log_from(level: u8) {
     match Log::current() {
