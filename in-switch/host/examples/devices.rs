@@ -47,8 +47,8 @@ const STREAM_ROUNDS: u32 = 10;
 /// `outlive-as-adapter`'s: the queue pair fails after 7 timeouts, an adapter's after 8. These devices take 7 retries, with
 /// which there are 8, for "for ever".
 const RETRIES_OF_ADAPTER: u8 = 6;
-/// Four times the usual 134 ms (code 15), as are switch's and daemon's times (`slower` in tools/rdma-vm/guest/network).
-const TIMEOUT_OF_ADAPTER: u8 = 17;
+/// Eight times the usual 134 ms (code 15), as are switch's and daemon's times (`slower` in tools/rdma-vm/guest/network).
+const TIMEOUT_OF_ADAPTER: u8 = 18;
 /// In the immediate of a group's last message. The other bits are the round.
 const LAST: u32 = 1 << 31;
 /// Each kind of message has a place in memory.
