@@ -49,8 +49,8 @@ pub struct ContextOptions {
 }
 
 /// The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-/// `report_delivered`, `stall_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and `rate_bits_per_second` have to be
-/// the same at all members. What a member leaves open of algorithm and block size is as at the root.
+/// `report_delivered`, `stall_timeout_ms`, `connect_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and
+/// `rate_bits_per_second` have to be the same at all members. What a member leaves open of algorithm and block size is as at the root.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOptions {
@@ -98,10 +98,12 @@ pub struct GroupOptions {
     /// The rate of each member's link in bits per second, for the same choice. By default what the processors can copy if all
     /// members are on one machine, otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
     pub rate_bits_per_second: u64,
+    /// How long creating the group may take, in milliseconds; `connect_timeout_ms` of the context by default.
+    pub connect_timeout_ms: u64,
 }
 
-/// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` have to be the same at all
-/// members.
+/// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` and
+/// `connect_timeout_ms` have to be the same at all members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TeamOptions {
@@ -125,6 +127,8 @@ pub struct TeamOptions {
     pub block_bytes: u32,
     /// Zero.
     pub reserved: u32,
+    /// How long creating the team may take, in milliseconds; `connect_timeout_ms` of the context by default.
+    pub connect_timeout_ms: u64,
 }
 
 // SAFETY: numbers, pointers that may be null; the size comes first.
@@ -253,6 +257,8 @@ impl GroupOptions {
         made = given(made, self.receive_bytes_max, GroupSettings::receive_bytes_max);
         made = given(made, self.messages_in_flight, GroupSettings::messages_in_flight);
         made = given(made, self.send_queue_max, GroupSettings::send_queue_max);
+        made =
+            given(made, self.connect_timeout_ms, |made, ms| made.connect_timeout(milliseconds(ms)));
         Ok(given(made, self.stall_timeout_ms, |made, ms| made.stall_timeout(milliseconds(ms))))
     }
 }
@@ -270,7 +276,8 @@ impl TeamOptions {
         let made = given(made, self.slots, TeamSettings::slots);
         let made = given(made, self.slot_bytes, TeamSettings::slot_bytes);
         let made = given(made, self.long_bytes, TeamSettings::long_bytes);
-        Ok(given(made, self.block_bytes, TeamSettings::block_bytes))
+        let made = given(made, self.block_bytes, TeamSettings::block_bytes);
+        Ok(given(made, self.connect_timeout_ms, |made, ms| made.connect_timeout(milliseconds(ms))))
     }
 }
 

@@ -127,8 +127,8 @@ pub(crate) unsafe fn inner<'a>(team: *const Team) -> Outcome<&'a rdmc::Team> {
     team.process.check().map(|()| &team.inner)
 }
 
-/// Joins a team, together with all its other members, which must do the same with equal settings. Blocks for `connect_timeout_ms` of the
-/// context at most. A team outlives its context.
+/// Joins a team, together with all its other members, which must do the same with equal settings. Blocks for `connect_timeout_ms`
+/// at most. A team outlives its context.
 ///
 /// # Safety
 /// `context` is valid, `settings` as documented; `team` may be written; `error` may be null.

@@ -21,6 +21,7 @@ use crate::{
     guard::{Process, address_of, duration, interruptible, lock},
     memory::Memory,
     messages::{Messages, MessagesSettings},
+    region::{Region, region_of},
 };
 
 /// A member of a team, in this process.
@@ -93,6 +94,11 @@ impl Endpoint {
     fn context(&self, py: Python<'_>) -> PyResult<Arc<Context>> {
         self.process.check(py)?;
         lock(&self.context).clone().ok_or_else(|| invalid(py, CLOSED))
+    }
+
+    /// Why a call that waits for nobody's answer ends: another thread has closed the endpoint.
+    fn end(&self) -> Option<Error> {
+        lock(&self.context).is_none().then(|| Error::TeamCall(CLOSED.into()))
     }
 
     /// Calls an operation without holding the interpreter. Raises what a signal's handler has raised, if that has ended it.
@@ -181,8 +187,7 @@ impl Endpoint {
         let settings = TeamSettings::new(number, addresses_of(py, &members)?, rank)
             .connect_timeout(duration(timeout));
         let context = self.context(py)?;
-        let ended = || lock(&self.context).is_none().then(|| Error::TeamCall(CLOSED.into()));
-        let team = interruptible(py, ended, move || context.create_team(settings))?;
+        let team = interruptible(py, || self.end(), move || context.create_team(settings))?;
         let interrupted = Arc::clone(&self.interrupted);
         team.stop_if(move || {
             // Runs handlers on the main thread only, as Python does.
@@ -212,6 +217,18 @@ impl Endpoint {
         // Members that are lost do not come.
         let failure = || team.failure().map(Error::TeamFailed);
         Ok(Messages::new(interruptible(py, failure, move || context.create_group(settings))?))
+    }
+
+    /// Registers the memory of an object with the network; `writable`: also to receive into.
+    fn register(
+        &self,
+        py: Python<'_>,
+        object: &Bound<'_, PyAny>,
+        writable: bool,
+    ) -> PyResult<Region> {
+        let (context, region) = (self.context(py)?, region_of(object, writable)?);
+        let register = move || context.register(&region).map(|()| region);
+        interruptible(py, || self.end(), register).map(Region::new)
     }
 
     fn barrier(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {

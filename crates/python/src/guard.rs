@@ -70,7 +70,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
         // Nobody receives it after an interruption.
         let _ = result.send(call());
     };
-    thread::Builder::new().name("rdmc-join".into()).spawn(run)?;
+    thread::Builder::new().name("rdmc-call".into()).spawn(run)?;
     loop {
         match py.detach(|| results.recv_timeout(SIGNALS_EVERY)) {
             Ok(outcome) => return outcome.map_err(|error| raise(py, &error)),
@@ -81,7 +81,7 @@ pub(crate) fn interruptible<T: Send + 'static>(
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err("joining has panicked; see standard error"));
+                return Err(PyRuntimeError::new_err("a call has panicked; see standard error"));
             }
         }
     }

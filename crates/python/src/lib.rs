@@ -11,6 +11,7 @@ mod memory;
 mod message;
 mod messages;
 mod pending;
+mod region;
 
 use pyo3::prelude::*;
 
@@ -23,6 +24,7 @@ fn _rdmc(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<messages::Messages>()?;
     module.add_class::<pending::Notifier>()?;
     module.add_class::<pending::Pending>()?;
+    module.add_class::<region::Region>()?;
     module.add_function(wrap_pyfunction!(endpoint::random_secret, module)?)?;
     module.add_function(wrap_pyfunction!(log::log_from, module)?)?;
     module.add_function(wrap_pyfunction!(log::next_record, module)?)?;

@@ -5,18 +5,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use pyo3::{
-    prelude::*,
-    types::{PyAny, PyMemoryView},
-};
-use rdmc::{Error, Group, GroupSettings, Region, Scheduling};
+use pyo3::prelude::*;
+use rdmc::{Error, Group, GroupSettings, Scheduling};
 
 use crate::{
     errors::{invalid, raise},
     guard::{Process, lock},
-    memory::Memory,
     message::Message,
     pending::{Answer, Pending},
+    region::given,
 };
 
 /// A group at one member.
@@ -79,20 +76,6 @@ impl Drop for Messages {
     }
 }
 
-/// The memory of an object, which is held until nothing uses the region any more. It is then let go by the next thread that
-/// has the interpreter: threads of the library never wait for it.
-fn region_of(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<Region> {
-    let view = PyMemoryView::from(object)?;
-    let memory = if writable { Memory::of(&view)? } else { Memory::to_read(&view)? };
-    // SAFETY: the view keeps the memory where it is until the region's owner is dropped. `Messages` documents that the
-    // application does not change it before.
-    let region = unsafe {
-        let (start, bytes) = memory.raw();
-        Region::from_raw(start, bytes, writable, Box::new(view.unbind()))
-    };
-    Ok(region)
-}
-
 #[pymethods]
 impl Messages {
     /// The name of the algorithm that the root took.
@@ -109,7 +92,7 @@ impl Messages {
 
     /// Queues an object's bytes as the next message; its number.
     fn send(&self, py: Python<'_>, object: &Bound<'_, PyAny>) -> PyResult<Pending> {
-        let (group, region) = (self.group(py)?, region_of(object, false)?);
+        let (group, region) = (self.group(py)?, given(object, false)?);
         Ok(Pending::new("queueing a message", async move {
             Ok(Some(Answer::new(group.send_async(region).await?.message())))
         }))
@@ -126,7 +109,7 @@ impl Messages {
 
     /// Gives memory for one of the next messages.
     fn post(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
-        let (group, region) = (self.group(py)?, region_of(array, true)?);
+        let (group, region) = (self.group(py)?, given(array, true)?);
         group.post_receive_buffer(region).map_err(|error| raise(py, &error))
     }
 

@@ -36,7 +36,8 @@ async def _exchange() -> list[int]:
         if group.rank == 0:
             async with group.messages(block_bytes=65536) as messages:
                 for number in range(5):
-                    await messages.send(bytes([number]) * (number * 300_000))
+                    content = bytes([number]) * (number * 300_000)
+                    await messages.send(await group.register(content) if number % 2 == 0 else content)
                     await asyncio.sleep(0.01)
                 lengths = [number * 300_000 for number in range(5)]
         else:

@@ -124,6 +124,72 @@ def _arrays_given_before() -> None:
             array.fill(-1)
 
 
+def _registered() -> None:
+    with members.group() as group:
+        values, text = numpy.zeros(1000), bytearray(b"text")
+        whole, fixed = group.register(values), group.register(text)
+        assert (whole.nbytes, whole.readonly, whole.part(8, 24).part(8, 16).nbytes) == (8000, False, 8)
+        halves = [whole.part(0, 4000), whole.part(4000, 8000)]
+        with group.messages(posted=True) as messages:
+            if messages.is_root:
+                values[:] = numpy.arange(1000)
+                for part in (*halves, fixed.part(1, 3)):
+                    messages.send(part)
+            else:
+                for part in (halves[1], halves[0], fixed):
+                    messages.post(part)
+                for message in messages:
+                    message.wait()
+        if group.rank != 0:
+            assert (values == [*range(500, 1000), *range(500)]).all() and text == b"exxt"
+        group.barrier()
+        # Its memory is held as long as a part of it is.
+        part = fixed.part(0, 1)
+        del fixed, messages
+        try:
+            text.append(0)
+        except BufferError:
+            pass
+        else:
+            raise AssertionError("it was resized")
+        del part
+        if group.rank == 0:
+            text.append(0)
+
+
+def _registered_and_refused() -> list[str]:
+    with members.group() as group, group.messages(root=1) as messages:
+        region, fixed = group.register(bytearray(10)), group.register(b"read-only")
+        assert fixed.readonly
+        wrong: list[Any] = [
+            lambda: group.register([1]),
+            lambda: group.register(numpy.zeros((4, 4))[:, 1]),
+            lambda: region.part(0, 11),
+            lambda: region.part(6, 5),
+            lambda: region.part(-1, 5),
+            lambda: region.part(0.5, 5),
+            lambda: group.broadcast(region),
+        ]
+        if not messages.is_root:
+            wrong.append(lambda: messages.post(fixed))
+        said = []
+        for call in wrong:
+            try:
+                call()
+            except rdmc.InvalidUse as error:
+                said.append(str(error))
+        if messages.is_root:
+            messages.send(fixed)
+        else:
+            received = messages.receive()
+            assert received is not None and received.data() == b"read-only"
+    try:
+        group.register(bytearray(1))
+    except rdmc.InvalidUse as error:
+        said.append(str(error))
+    return said
+
+
 def _learn_what_all_have() -> int:
     with members.group() as group, group.messages(verify=True) as messages:
         if messages.is_root:
@@ -318,6 +384,15 @@ class MessagesOfGroups(unittest.TestCase):
 
     def test_messages_into_arrays(self) -> None:
         members.returned(members.run(_arrays_given_before, 4))
+
+    def test_messages_of_registered_memory(self) -> None:
+        members.returned(members.run(_registered, 3))
+
+    def test_what_cannot_be_registered_is_named_and_ends_nothing(self) -> None:
+        receiver, root = members.returned(members.run(_registered_and_refused, 2))
+        self.assertEqual([len(receiver), len(root)], [9, 8])
+        self.assertIn("end is 11; use 0 to 10", receiver)
+        self.assertIn("the group is closed", root)
 
     def test_the_root_learns_what_all_have(self) -> None:
         self.assertEqual(members.returned(members.run(_learn_what_all_have, 3)), [5, 5, 5])

@@ -190,7 +190,7 @@ fn timeout_text(what: &str, timeout: Duration) -> session::Error {
 impl From<session::Error> for Error {
     fn from(error: session::Error) -> Self {
         match error {
-            session::Error::Peer { address, cause } => Self::Peer { address, cause },
+            session::Error::Peer { address, cause, .. } => Self::Peer { address, cause },
             session::Error::Timeout { what, timeout_ms: u64::MAX } => {
                 Self::Timeout { what, timeout: Duration::MAX, unconnected: Vec::new() }
             }

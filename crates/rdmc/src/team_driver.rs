@@ -393,7 +393,7 @@ fn wait<T: Transport>(
             // Lets another member on the same processor run.
             thread::yield_now();
         } else if deadline.left().is_zero() {
-            team.time_out();
+            team.time_out(deadline.timeout());
             goal.is_reached(team)?;
             return Err(deadline.missed(goal.missed()).into());
         } else {

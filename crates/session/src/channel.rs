@@ -17,9 +17,9 @@ use zeroize::Zeroizing;
 use crate::{
     credentials::Credentials,
     deadline::Deadline,
-    error::Error,
+    error::{Error, PeerErrorKind},
     interruption::Interruption,
-    line::{Line, lost, peer_error},
+    line::{Line, lost, peer_error, peer_error_of},
     refusal,
     secret::Secret,
     tls,
@@ -31,10 +31,6 @@ pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// How many bytes of a message are encrypted at a time.
 const PART_BYTES: usize = 16 << 10;
 
-/// Parts of the causes that a connection may end with when a listener has closed it for a newer
-/// one.
-const CROWDED: [&str; 3] =
-    [refusal::HUNG_UP, "instead of sending its greeting", "connection was lost"];
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Attempts to connect to a listener that closes the connection.
 const TRIES_MAX: u32 = 5;
@@ -121,7 +117,10 @@ impl Channel {
         }
         SockRef::from(&*stream)
             .connect_timeout(&address.into(), left)
-            .map_err(|error| peer_error(address, format!("cannot connect: {error}")))?;
+            .map_err(|error| {
+                let cause = format!("cannot connect: {error}");
+                peer_error_of(PeerErrorKind::Unreachable, address, cause)
+            })?;
         Line { stream: &stream, peer: address }.greet(deadline)?;
         let tls = tls().map_err(refused_by(address))?;
         Self::new(stream, address, tls).authenticate(Vec::new(), deadline)
@@ -146,12 +145,16 @@ impl Channel {
             if interruption.is_interrupted() {
                 return Err(interrupted(address));
             }
-            let Error::Peer { cause, .. } = &error else { return Err(error) };
-            let is_absent = cause.starts_with("cannot connect");
-            let is_crowded = CROWDED.iter().any(|words| cause.contains(words));
-            times_closed += u32::from(is_crowded);
-            let hopeless = !(is_absent || is_crowded) || times_closed >= TRIES_MAX;
-            if hopeless || deadline.left() <= RETRY_PAUSE {
+            let may_succeed = match &error {
+                Error::Peer { kind: PeerErrorKind::Unreachable, .. } => true,
+                // Perhaps by a listener at its limit, for a newer connection.
+                Error::Peer { kind: PeerErrorKind::Closed | PeerErrorKind::HungUp, .. } => {
+                    times_closed += 1;
+                    times_closed < TRIES_MAX
+                }
+                _ => false,
+            };
+            if !may_succeed || deadline.left() <= RETRY_PAUSE {
                 return Err(error);
             }
             thread::sleep(RETRY_PAUSE);
@@ -365,7 +368,7 @@ impl Channel {
                 }
                 _ => {
                     let cause = "closed the connection instead of sending its message";
-                    return Err(peer_error(self.peer, cause.into()));
+                    return Err(peer_error_of(PeerErrorKind::Closed, self.peer, cause.into()));
                 }
             }
         }
@@ -480,10 +483,9 @@ fn interrupted(address: SocketAddr) -> Error {
 /// Replaces the cause of a connection that ended during its handshake by the probable reason.
 fn ended_in_handshake(error: Error) -> Error {
     match error {
-        Error::Peer { address, cause }
-            if cause.contains("closed the connection") || cause.contains("connection was lost") =>
-        {
-            peer_error(address, format!("{}: another secret or certificate?", refusal::HUNG_UP))
+        Error::Peer { address, kind: PeerErrorKind::Closed, .. } => {
+            let cause = format!("{}: another secret or certificate?", refusal::HUNG_UP);
+            peer_error_of(PeerErrorKind::HungUp, address, cause)
         }
         other => other,
     }

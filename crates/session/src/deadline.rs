@@ -25,6 +25,11 @@ impl Deadline {
         self.at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
+    /// Returns the timeout that it was computed from.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// Returns the error of having missed the deadline while doing `what`.
     pub fn missed(&self, what: impl Into<String>) -> Error {
         Error::Timeout { what: what.into(), timeout_ms: millis(self.timeout) }

@@ -2,9 +2,6 @@
 
 use std::{io, net::SocketAddr};
 
-/// Parts of causes, where a peer has closed the connection without a reason, or it was lost.
-const CLOSED: [&str; 2] = ["closed the connection instead of", "connection was lost"];
-
 /// Why a connection was not made, or what ended it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,6 +13,8 @@ pub enum Error {
         address: SocketAddr,
         /// What happened, and the remedy.
         cause: String,
+        /// What kind of error it is, which tells whether another attempt may succeed.
+        kind: PeerErrorKind,
     },
     /// A deadline was missed.
     #[error("{what} took longer than {timeout_ms} ms")]
@@ -35,9 +34,23 @@ pub enum Error {
     },
 }
 
+/// What happened to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PeerErrorKind {
+    /// There was no connection to it: nothing listens at its address, or there is no route.
+    Unreachable,
+    /// It closed the connection without a reason, or the connection was lost: its process may be ending.
+    Closed,
+    /// The same during the authentication. It may have another secret, or may be accepting too many connections.
+    HungUp,
+    /// It was refused, or has refused this end, for a reason that another attempt does not change.
+    Refused,
+}
+
 impl Error {
-    /// Returns whether the peer has closed the connection without a reason, or it was lost: its process may be ending.
+    /// Returns whether the peer has closed the connection without a reason, or it was lost, but for its authentication.
     pub fn is_closed(&self) -> bool {
-        matches!(self, Self::Peer { cause, .. } if CLOSED.iter().any(|words| cause.contains(words)))
+        matches!(self, Self::Peer { kind: PeerErrorKind::Closed, .. })
     }
 }

@@ -33,7 +33,7 @@ pub use certificates::{CertificateFiles, Certificates, is_certificate_for};
 pub use channel::{Channel, MESSAGE_BYTES_MAX, SessionKeys};
 pub use credentials::Credentials;
 pub use deadline::{Deadline, millis};
-pub use error::Error;
+pub use error::{Error, PeerErrorKind};
 pub use handshake_limit::Handshake;
 pub use interruption::Interruption;
 pub use listener::Listener;

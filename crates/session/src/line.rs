@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{deadline::Deadline, error::Error, version::PROTOCOL_VERSION};
+use crate::{
+    deadline::Deadline,
+    error::{Error, PeerErrorKind},
+    version::PROTOCOL_VERSION,
+};
 
 const MAGIC: [u8; 4] = *b"RDMC";
 const GREETING_BYTES: usize = 4 + 2;
@@ -98,7 +102,7 @@ impl Line<'_> {
             match read {
                 Ok(0) => {
                     let cause = format!("closed the connection instead of sending its {what}");
-                    return Err(peer_error(self.peer, cause));
+                    return Err(peer_error_of(PeerErrorKind::Closed, self.peer, cause));
                 }
                 Ok(count) => into = &mut into[count..],
                 Err(error) if is_timeout(&error) => {}
@@ -197,11 +201,17 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 pub(crate) fn lost(address: SocketAddr, error: &io::Error) -> Error {
-    peer_error(address, format!("the connection was lost: {error}"))
+    let cause = format!("the connection was lost: {error}");
+    peer_error_of(PeerErrorKind::Closed, address, cause)
 }
 
+/// An error that another attempt does not change.
 pub(crate) fn peer_error(address: SocketAddr, cause: String) -> Error {
-    Error::Peer { address, cause }
+    peer_error_of(PeerErrorKind::Refused, address, cause)
+}
+
+pub(crate) fn peer_error_of(kind: PeerErrorKind, address: SocketAddr, cause: String) -> Error {
+    Error::Peer { address, cause, kind }
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::{
     deadline::Deadline,
     error::Error,
     handshake_limit::{Handshake, HandshakeLimit, STACK_BYTES},
-    line::Opening,
+    line::{Opening, peer_error},
     peers::Peers,
     pending::{Accepted, PendingConnections},
     threads::Threads,
@@ -152,7 +152,7 @@ impl Listener {
                 Accepted::Greeted(stream) => stream,
                 Accepted::NotAllowed(address) => {
                     let cause = "its address is not one of the allowed peers".to_owned();
-                    (serve.1)(shared, Err(Error::Peer { address, cause }));
+                    (serve.1)(shared, Err(peer_error(address, cause)));
                     return Ok(());
                 }
             };

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     channel::Channel, deadline::Deadline, error::Error, handshake_limit::Handshake,
-    interruption::Interruption, listener::Listener, secret::Secret,
+    interruption::Interruption, line::peer_error, listener::Listener, secret::Secret,
 };
 
 /// The time that a joining member has to send its address, and the bound on closing the other
@@ -160,10 +160,10 @@ pub fn join(
         Answer::Members { rank, addresses } if (rank as usize) < addresses.len() => {
             Ok((rank, addresses))
         }
-        Answer::Members { .. } => Err(Error::Peer {
-            address: rendezvous,
-            cause: "sent a member list that does not contain this member".into(),
-        }),
-        Answer::Refused(cause) => Err(Error::Peer { address: rendezvous, cause }),
+        Answer::Members { .. } => {
+            let cause = "sent a member list that does not contain this member";
+            Err(peer_error(rendezvous, cause.into()))
+        }
+        Answer::Refused(cause) => Err(peer_error(rendezvous, cause)),
     }
 }

@@ -147,7 +147,7 @@ impl Scene {
             _ => match index % 4 {
                 0 => drop(self.team.leave()),
                 1 => self.team.abort("enough"),
-                _ => self.team.time_out(),
+                _ => self.team.time_out(Duration::from_secs(10)),
             },
         }
     }

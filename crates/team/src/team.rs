@@ -188,19 +188,20 @@ impl<T: Transport> Team<T> {
         self.operations.take(operation)
     }
 
-    /// Fails the team because an operation, or the end of the team, was waited for too long: by the member that others wait
-    /// for, as far as they know. Does nothing if nobody is waited for.
-    pub fn time_out(&mut self) {
+    /// Fails the team because an operation, or the end of the team, was waited for too long, which is this timeout: by the
+    /// member that others wait for, as far as they know. Does nothing if nobody is waited for.
+    pub fn time_out(&mut self, timeout: Duration) {
         if self.phase == Phase::Leaving {
             let missing = self.peers.iter().find(|peer| !peer.has_left).map(|peer| peer.rank);
             if let Some(member) = missing.and_then(|rank| self.held_by(&[rank])) {
-                self.fail(Some(member), FailureKind::Stalled, "it has not left the team".into());
+                let detail = format!("it has not left the team after {timeout:?}");
+                self.fail(Some(member), FailureKind::Stalled, detail);
             }
             return;
         }
         let Some((operation, awaited)) = self.awaited() else { return };
         let Some(member) = self.held_by(&awaited) else { return };
-        let detail = self.waits.detail(member, operation);
+        let detail = self.waits.detail(member, operation, timeout);
         self.fail(Some(member), FailureKind::Stalled, detail);
     }
 

@@ -27,11 +27,13 @@ impl Waits {
         *called = operations.max(*called);
     }
 
-    /// Describes an operation in which a member was waited for too long.
-    pub(crate) fn detail(&self, member: u32, operation: u64) -> String {
+    /// Describes an operation in which a member was waited for, for this long.
+    pub(crate) fn detail(&self, member: u32, operation: u64, timeout: Duration) -> String {
         match self.called.get(&member).filter(|&&called| called <= operation) {
-            Some(called) => format!("operation {operation}: it has called {called}"),
-            None => format!("operation {operation}"),
+            Some(called) => {
+                format!("operation {operation}: it has called {called} after {timeout:?}")
+            }
+            None => format!("operation {operation}, for {timeout:?}"),
         }
     }
 

@@ -9,6 +9,9 @@ use team::{Error, Memory, Team, TeamSettings};
 use transport::Region;
 use transport_sim::{SimConfig, SimNet, SimTransport};
 
+/// After which those that wait for others give up, as they say.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// Sums of u64, wrapping.
 pub fn sum() -> Reduction {
     Reduction::new(Type::U64, Op::Sum).unwrap()
@@ -294,13 +297,13 @@ fn a_member_that_does_not_call_is_named_by_the_timeout() {
             (0..3).all(|rank| !world.team(rank).is_complete(0).unwrap()),
             "waiting fails nothing"
         );
-        world.team(first_to_time_out).time_out();
+        world.team(first_to_time_out).time_out(PATIENCE);
         world.run(Duration::from_secs(3));
         for rank in 0..4 {
             let failure = world.team(rank).failure().expect("all know").clone();
             let named = (failure.member, failure.kind, failure.reporter);
             assert_eq!(named, (Some(3), FailureKind::Stalled, first_to_time_out), "{failure}");
-            assert!(failure.detail.contains("it has called 0"), "{failure}");
+            assert!(failure.detail.contains("it has called 0 after 3s"), "{failure}");
         }
     }
 }
@@ -315,7 +318,7 @@ fn those_who_hear_that_others_wait_tell_what_they_wait_for() {
         world.start(rank, call(Kind::AllReduce, 0, 64)).unwrap();
     }
     world.run(Duration::from_secs(3));
-    world.team(0).time_out();
+    world.team(0).time_out(PATIENCE);
     let failure = world.team(0).failure().expect("it has timed out");
     assert_eq!((failure.member, failure.kind), (Some(3), FailureKind::Stalled), "{failure}");
 }
@@ -344,13 +347,13 @@ fn a_member_that_does_not_leave_is_named_by_the_timeout() {
         world.team(rank).leave().unwrap();
     }
     world.run(Duration::from_secs(1));
-    world.team(4).time_out();
+    world.team(4).time_out(PATIENCE);
     world.run(Duration::from_secs(1));
     for rank in 0..5 {
         let failure = world.team(rank).failure().expect("all know").clone();
         let named = (failure.member, failure.kind, failure.reporter);
         assert_eq!(named, (Some(3), FailureKind::Stalled, 4), "{failure}");
-        assert!(failure.detail.contains("has not left"), "{failure}");
+        assert!(failure.detail.contains("has not left the team after 3s"), "{failure}");
     }
 }
 

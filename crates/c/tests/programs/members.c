@@ -190,6 +190,18 @@ static void unknown_algorithm(void) {
   EXPECT(strstr(error.text, "auto") != NULL && strstr(error.text, "chain") != NULL);
 }
 
+// The others do not come.
+static void alone(void) {
+  rdmc_group_settings settings = settings_of(201, 0);
+  rdmc_team_settings team_settings = {.size = sizeof team_settings, .number = 202, .members = members, .member_count = MEMBERS};
+  rdmc_group *group;
+  rdmc_team *team;
+  rdmc_error error;
+  settings.connect_timeout_ms = team_settings.connect_timeout_ms = 123;
+  EXPECT(rdmc_group_create(contexts[0], &settings, &group, &error) == RDMC_TIMEOUT && strstr(error.text, "123 ms"));
+  EXPECT(rdmc_team_create(contexts[0], &team_settings, &team, &error) == RDMC_TIMEOUT && strstr(error.text, "123 ms"));
+}
+
 // Member 1 gives up; all others learn who, and why.
 static void *fail(void *rank_of) {
   uint32_t rank = (uint32_t)(intptr_t)rank_of;
@@ -427,6 +439,7 @@ int main(int argc, char **argv) {
   puts("ok replicate");
   run(agree);
   unknown_algorithm();
+  alone();
   puts("ok agree");
   run(fail);
   puts("ok fail");

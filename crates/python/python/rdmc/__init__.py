@@ -24,7 +24,7 @@ from rdmc.errors import (
 )
 from rdmc.group import Counters, Group, Work
 from rdmc.host import HostGroup
-from rdmc.messages import Message, Messages
+from rdmc.messages import Message, Messages, Region
 
 __all__ = [
     "Aborted",
@@ -42,6 +42,7 @@ __all__ = [
     "PushReport",
     "RdmcError",
     "Refused",
+    "Region",
     "Stalled",
     "TimedOut",
     "Work",

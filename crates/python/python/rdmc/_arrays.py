@@ -94,7 +94,7 @@ def _of_interface(array: Any, interface: dict[str, Any], is_written: bool) -> On
     if kind != _DLPACK_CUDA:
         raise InvalidUse("the array does not say on which device it is (__dlpack_device__): give a tensor of torch, or cupy's array")
     if is_readonly and is_written:
-        raise InvalidUse(_READ_ONLY)
+        raise InvalidUse(READ_ONLY)
     if not is_contiguous:
         raise InvalidUse("the array is not contiguous: copy it")
     return OnDevice(place, element, array)
@@ -124,7 +124,7 @@ def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
     else:
         memory, element = _of_buffer(array)
     if is_written and memory.readonly and memory.nbytes > 0:
-        raise InvalidUse(_READ_ONLY)
+        raise InvalidUse(READ_ONLY)
     return memory, element
 
 
@@ -260,5 +260,5 @@ def _flat(view: memoryview) -> memoryview:
     return pickle.PickleBuffer(view).raw() if view.nbytes > 0 else memoryview(bytearray())
 
 
-_READ_ONLY = "the array is read-only, but is received into: copy it, or use broadcast_bytes"
+READ_ONLY = "the array is read-only, but is received into: copy it, or use broadcast_bytes"
 _NOT_CONTIGUOUS = "the array is not contiguous: use numpy.ascontiguousarray"

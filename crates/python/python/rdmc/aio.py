@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 import rdmc.group
-from rdmc._arrays import memory_of
 from rdmc._calls import on_a_thread, seconds
 from rdmc._meeting import Store
 from rdmc._rdmc import Message as _Message
@@ -24,7 +23,7 @@ from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Notifier, Pending
 from rdmc._text import as_utf8, reason_of
 from rdmc.errors import InvalidUse, RdmcError, TimedOut
-from rdmc.messages import MessagesSettings, check_asks, check_receives, count_of, to_send
+from rdmc.messages import MessagesSettings, Region, check_asks, check_receives, count_of, to_post, to_send
 
 _T = TypeVar("_T")
 
@@ -114,7 +113,7 @@ class Messages:
         self.is_root = rank == root
 
     async def send(self, data: Any, *, timeout: float | None = None) -> int:
-        """Queues bytes or an array, at the root, and returns the message's number. Waits while many are queued.
+        """Queues bytes, an array or a Region, at the root, and returns the message's number. Waits while many are queued.
 
         It is not copied: do not change it before wait_complete(number + 1) or the end of the ``async with`` block.
         """
@@ -122,7 +121,7 @@ class Messages:
 
     def post(self, array: Any) -> None:
         """Gives memory for one of the next messages; as rdmc.Messages.post."""
-        self._inner.post(memory_of(array, is_written=True)[0])
+        self._inner.post(to_post(array))
 
     async def receive(self, *, timeout: float | None = None) -> Message | None:
         """The next message, once it is announced; None when the root has closed and all were received."""
@@ -286,6 +285,10 @@ class Group:
         A loop that is left takes part without receiving: the next call of the group waits until the root has sent all.
         """
         return _Receiving(self.messages(root, timeout=timeout), self._left)
+
+    async def register(self, array: Any) -> Region:
+        """Registers an array's memory for messages, as rdmc.Group.register."""
+        return await self._made(lambda: self._group.register(array))
 
     def counters(self) -> rdmc.group.Counters:
         """What has been done, as rdmc.Group.counters. Does not block."""

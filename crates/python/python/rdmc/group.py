@@ -19,7 +19,7 @@ from rdmc._rdmc import Endpoint
 from rdmc._rdmc import Messages as _Messages
 from rdmc._text import reason_of
 from rdmc.errors import InvalidUse
-from rdmc.messages import Message, Messages, MessagesSettings
+from rdmc.messages import Message, Messages, MessagesSettings, Region
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -470,6 +470,16 @@ class Group:
             raise
         else:
             messages.close()
+
+    def register(self, array: Any) -> Region:
+        """Registers an array's memory with the network, so that no message waits for that: send and post take the result and its parts.
+
+        It pins the memory, some 100 ms for each GB, until the result and its parts are freed. Without it what messages use is registered when they
+        first use it. Over TCP nothing is registered. Operations on arrays need it not: they pass through memory of the library's.
+        """
+        memory, _ = memory_of(array)
+        self._calls.check()
+        return Region(self._endpoint.register(memory, not memory.readonly), memory.readonly)
 
     def _open_messages(self, settings: MessagesSettings, limit: float) -> _Messages:
         self._rank_of(settings.root)

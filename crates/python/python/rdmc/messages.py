@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Protocol
 
-from rdmc._arrays import memory_of
+from rdmc._arrays import READ_ONLY, memory_of
 from rdmc._calls import INTERRUPTED, integer, seconds
 from rdmc._rdmc import Message as _Message
 from rdmc._rdmc import Messages as _Messages
 from rdmc._rdmc import Pending
+from rdmc._rdmc import Region as _Region
 from rdmc._text import as_utf8, reason_of
 from rdmc.errors import InvalidUse, RdmcError, TimedOut
 
@@ -51,11 +52,43 @@ class Role(Protocol):
     is_root: bool
 
 
+class Region:
+    """Memory of an array that stays registered with the network of a group (Group.register), until this and its parts are freed."""
+
+    def __init__(self, inner: _Region, readonly: bool) -> None:
+        self._inner = inner
+        self._readonly = readonly
+
+    @property
+    def nbytes(self) -> int:
+        """Its length in bytes."""
+        return self._inner.bytes
+
+    @property
+    def readonly(self) -> bool:
+        """Whether it can only be sent, as the array."""
+        return self._readonly
+
+    def part(self, start: int, end: int) -> Region:
+        """These bytes of it, which stay registered, too."""
+        end = integer("end", end, 0, self.nbytes)
+        return Region(self._inner.part(integer("start", start, 0, end), end), self._readonly)
+
+
 def to_send(data: Any, member: Role) -> Any:
     """The memory of what is sent."""
     if not member.is_root:
         raise InvalidUse(f"only the root, rank {member.root}, can send")
-    return memory_of(data)[0]
+    return data._inner if isinstance(data, Region) else memory_of(data)[0]
+
+
+def to_post(array: Any) -> Any:
+    """The memory of what is received into."""
+    if not isinstance(array, Region):
+        return memory_of(array, is_written=True)[0]
+    if array.readonly:
+        raise InvalidUse(READ_ONLY)
+    return array._inner
 
 
 def check_receives(member: Role) -> None:
@@ -136,7 +169,7 @@ class Messages:
         return self._block_bytes
 
     def send(self, data: Any, *, timeout: float | None = None) -> int:
-        """Queues bytes or an array, at the root, and returns the message's number. Waits while many are queued.
+        """Queues bytes, an array or a Region, at the root, and returns the message's number. Waits while many are queued.
 
         It is not copied: do not change it before wait_complete(number + 1) or close.
         """
@@ -144,13 +177,13 @@ class Messages:
         return int(self._wait(self._inner.send(memory), timeout))
 
     def post(self, array: Any) -> None:
-        """Gives memory for one of the next messages, at others than the root: in order, one each, as long as the message or longer.
+        """Gives memory for one of the next messages, an array or a Region, at others than the root: in order, one each, as long as the
+        message or longer.
 
         Messages that were announced before have memory already, unless they are ``posted`` ones (Group.messages). It must not be
         read before its message has arrived, nor changed before wait_complete or close.
         """
-        memory, _ = memory_of(array, is_written=True)
-        self._inner.post(memory)
+        self._inner.post(to_post(array))
 
     def receive(self, *, timeout: float | None = None) -> Message | None:
         """The next message, once it is announced; None when the root has closed and all were received.

@@ -216,7 +216,7 @@ fn introduce(
 /// Converts an error of a connection to one that names the member at its other end.
 pub(crate) fn of_member(member: u32, error: session::Error) -> Error {
     match error {
-        session::Error::Peer { address, cause } => Error::Member { member, address, cause },
+        session::Error::Peer { address, cause, .. } => Error::Member { member, address, cause },
         other => match other.into() {
             Error::Timeout { what, timeout, .. } => {
                 let what = format!("{what} (member {member})");

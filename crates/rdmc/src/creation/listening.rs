@@ -51,7 +51,7 @@ impl LinkListener {
         // ends connections on which nothing is asked.
         let answer = move |channel, handshake| answering.answer(channel, &handshake);
         let refused = move |error: &session::Error| {
-            if let session::Error::Peer { address, cause } = error {
+            if let session::Error::Peer { address, cause, .. } = error {
                 refusals.add(address.ip(), cause);
             }
         };

@@ -181,7 +181,7 @@ impl<'a> Member<'a> {
         here.network.remark(|| format!("member {} waits for the others no longer", self.rank));
         here.facts.members[self.rank].timed_out = Some((here.now_ns, None));
         if let Some(team) = &mut self.team {
-            team.time_out();
+            team.time_out(Duration::from_nanos(self.scenario.timeout_ns));
         }
         self.look(here);
     }
@@ -195,7 +195,7 @@ impl<'a> Member<'a> {
         };
         here.network.remark(|| format!("member {} times out in {}", self.rank, oldest.number));
         here.facts.members[self.rank].timed_out = Some((here.now_ns, Some(oldest.number)));
-        team.time_out();
+        team.time_out(Duration::from_nanos(self.scenario.timeout_ns));
         if team.failure().is_none() {
             here.facts.violated(format!("member {} has timed out and not failed", self.rank));
         }
