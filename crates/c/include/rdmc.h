@@ -223,8 +223,8 @@ typedef struct rdmc_counters {
 } rdmc_counters;
 
 // The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-// `report_delivered`, `stall_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and `rate_bits_per_second` have to be
-// the same at all members. What a member leaves open of algorithm and block size is as at the root.
+// `report_delivered`, `stall_timeout_ms`, `connect_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and
+// `rate_bits_per_second` have to be the same at all members. What a member leaves open of algorithm and block size is as at the root.
 typedef struct rdmc_group_settings {
   // The size of this struct: `sizeof(rdmc_group_settings)`.
   size_t size;
@@ -270,6 +270,8 @@ typedef struct rdmc_group_settings {
   // The rate of each member's link in bits per second, for the same choice. By default what the processors can copy if all
   // members are on one machine, otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
   uint64_t rate_bits_per_second;
+  // How long creating the group may take, in milliseconds; `connect_timeout_ms` of the context by default.
+  uint64_t connect_timeout_ms;
 } rdmc_group_settings;
 
 // The callbacks of a group (`incoming`, `completion` and `failure` in the paper's figure 1). They run one at a time and in order, on
@@ -301,8 +303,8 @@ typedef struct rdmc_callbacks {
   void (*delivered)(void *user_data, uint64_t messages);
 } rdmc_callbacks;
 
-// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` have to be the same at all
-// members.
+// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` and
+// `connect_timeout_ms` have to be the same at all members.
 typedef struct rdmc_team_settings {
   // The size of this struct: `sizeof(rdmc_team_settings)`.
   size_t size;
@@ -324,6 +326,8 @@ typedef struct rdmc_team_settings {
   uint32_t block_bytes;
   // Zero.
   uint32_t reserved;
+  // How long creating the team may take, in milliseconds; `connect_timeout_ms` of the context by default.
+  uint64_t connect_timeout_ms;
 } rdmc_team_settings;
 
 // What a member of a team has done so far.
@@ -697,8 +701,8 @@ int32_t rdmc_message_finish(struct rdmc_message *message,
 // Arguments: `message` is null, or valid and not used again.
 void rdmc_message_free(struct rdmc_message *message);
 
-// Joins a team, together with all its other members, which must do the same with equal settings. Blocks for `connect_timeout_ms` of the
-// context at most. A team outlives its context.
+// Joins a team, together with all its other members, which must do the same with equal settings. Blocks for `connect_timeout_ms`
+// at most. A team outlives its context.
 //
 // Arguments: `context` is valid, `settings` as documented; `team` may be written; `error` may be null.
 int32_t rdmc_team_create(const struct rdmc_context *context,

@@ -2,7 +2,6 @@
 
 use pyo3::{prelude::*, types::PyMemoryView};
 
-
 use crate::{errors::invalid, guard::Process, memory::Memory};
 
 /// The memory of an object, which is registered with the network of an endpoint for as long as this or a part of it exists.
@@ -57,12 +56,15 @@ pub(crate) fn region_of(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<r
 }
 
 /// As [`region_of`]; what is registered already is used as it is.
+///
+/// Errors: it is to be written, and is in use by an earlier message: the group would fail when the next one arrives.
 pub(crate) fn given(object: &Bound<'_, PyAny>, writable: bool) -> PyResult<rdmc::Region> {
-    match object.cast::<Region>() {
-        Ok(region) => {
-            region.get().process.check(object.py())?;
-            Ok(region.get().region.clone())
-        }
-        Err(_) => region_of(object, writable),
+    let Ok(registered) = object.cast::<Region>() else { return region_of(object, writable) };
+    registered.get().process.check(object.py())?;
+    let region = registered.get().region.clone();
+    if writable && let Err(error) = region.write(0..region.len()) {
+        let text = format!("{error}: use wait_complete, and release the memoryviews of it first");
+        return Err(invalid(object.py(), &text));
     }
+    Ok(region)
 }

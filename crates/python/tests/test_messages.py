@@ -157,9 +157,35 @@ def _registered() -> None:
             text.append(0)
 
 
+def _posted_again() -> str:
+    """A region whose message is still looked at, and then no longer."""
+    with members.group() as group, group.messages(posted=True) as messages:
+        if messages.is_root:
+            for number in range(2):
+                messages.send(bytes([number]) * 100_000)
+            return ""
+        region, said = group.register(bytearray(100_000)), ""
+        messages.post(region)
+        message = messages.receive()
+        assert message is not None
+        view = message.data()
+        try:
+            messages.post(region)
+        except rdmc.InvalidUse as error:
+            said = str(error)
+        assert view[0] == 0
+        messages.wait_complete(1)
+        del view, message
+        messages.post(region)
+        message = messages.receive()
+        assert message is not None and bytes(message.data()) == bytes([1]) * 100_000
+        return said
+
+
 def _registered_and_refused() -> list[str]:
     with members.group() as group, group.messages(root=1) as messages:
-        region, fixed = group.register(bytearray(10)), group.register(b"read-only")
+        region: Any = group.register(bytearray(10))
+        fixed = group.register(b"read-only")
         assert fixed.readonly
         wrong: list[Any] = [
             lambda: group.register([1]),
@@ -182,7 +208,7 @@ def _registered_and_refused() -> list[str]:
             messages.send(fixed)
         else:
             received = messages.receive()
-            assert received is not None and received.data() == b"read-only"
+            assert received is not None and bytes(received.data()) == b"read-only"
     try:
         group.register(bytearray(1))
     except rdmc.InvalidUse as error:
@@ -387,6 +413,10 @@ class MessagesOfGroups(unittest.TestCase):
 
     def test_messages_of_registered_memory(self) -> None:
         members.returned(members.run(_registered, 3))
+
+    def test_a_region_that_is_in_use_is_not_posted_again(self) -> None:
+        said = members.returned(members.run(_posted_again, 2))[1]
+        self.assertRegex(said, "in use: use wait_complete")
 
     def test_what_cannot_be_registered_is_named_and_ends_nothing(self) -> None:
         receiver, root = members.returned(members.run(_registered_and_refused, 2))

@@ -181,7 +181,8 @@ class Messages:
         message or longer.
 
         Messages that were announced before have memory already, unless they are ``posted`` ones (Group.messages). It must not be
-        read before its message has arrived, nor changed before wait_complete or close.
+        read before its message has arrived, nor changed before wait_complete or close. A Region that an earlier message still uses is
+        refused.
         """
         self._inner.post(to_post(array))
 
