@@ -115,12 +115,10 @@ impl Channel {
         if !interruption.watch(&stream) {
             return Err(interrupted(address));
         }
-        SockRef::from(&*stream)
-            .connect_timeout(&address.into(), left)
-            .map_err(|error| {
-                let cause = format!("cannot connect: {error}");
-                peer_error_of(PeerErrorKind::Unreachable, address, cause)
-            })?;
+        SockRef::from(&*stream).connect_timeout(&address.into(), left).map_err(|error| {
+            let cause = format!("cannot connect: {error}");
+            peer_error_of(PeerErrorKind::Unreachable, address, cause)
+        })?;
         Line { stream: &stream, peer: address }.greet(deadline)?;
         let tls = tls().map_err(refused_by(address))?;
         Self::new(stream, address, tls).authenticate(Vec::new(), deadline)

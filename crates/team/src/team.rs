@@ -188,8 +188,7 @@ impl<T: Transport> Team<T> {
         self.operations.take(operation)
     }
 
-    /// Fails the team because an operation, or the end of the team, was waited for too long, which is this timeout: by the
-    /// member that others wait for, as far as they know. Does nothing if nobody is waited for.
+    /// Fails the team after a wait of `timeout`: by the member that others wait for as far as they know, if there is one.
     pub fn time_out(&mut self, timeout: Duration) {
         if self.phase == Phase::Leaving {
             let missing = self.peers.iter().find(|peer| !peer.has_left).map(|peer| peer.rank);

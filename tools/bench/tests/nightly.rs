@@ -185,7 +185,7 @@ fn the_amount_of_each_step_can_be_chosen() {
         assert!(log.contains(amount), "{options:?}: {log}");
     }
     let fuzzed = |options: &[&str]| steps(&[options, &["fuzz-tcp_frames"]].concat())[0].1.join(" ");
-    assert!(fuzzed(&[]).ends_with("--seconds 30"));
+    assert!(fuzzed(&[]).ends_with("--seconds 20"));
     assert!(fuzzed(&["--minutes", "3"]).ends_with("--seconds 180"));
     for wrong in [&["nothing"][..], &["--minutes", "0"], &["--minutes"], &["--wrong"]] {
         assert_eq!(nightly(wrong).status.code(), Some(2), "{wrong:?}");
