@@ -302,8 +302,8 @@ impl Context {
 
     /// Registers memory with the network now, and until it is freed, so that no transfer waits for
     /// that: registration pins the memory, which takes longer than sending a block. Without this
-    /// call pieces of 256 MiB are registered when they are first used, and only a few of those that
-    /// are not in use stay registered. Does nothing where the network registers no memory, as over
+    /// call pieces of 32 MiB are registered when they are first used, and up to 1 GiB of a region that
+    /// is not in use stays registered. Does nothing where the network registers no memory, as over
     /// TCP, and for a region of a file.
     ///
     /// Blocks while the system pins the memory, some 100 ms for each GB. Groups of this context make

@@ -20,7 +20,8 @@ pub const FANOUT: u16 = 32;
 
 /// The default launcher. Its options are those of scp: what users have configured for their own logins (forwards, a command, a
 /// terminal) would end a login or change what it prints. A master of connections that is there is used, and none is made: it would
-/// end with the push, and with it the logins of others.
+/// end with the push, and with it the logins of others. Only options of OpenSSH 7.6 (2017) and later: an older ssh would end every
+/// login because of an unknown one.
 pub const SSH: &str = "ssh -x -o BatchMode=yes -o ClearAllForwardings=yes -o RequestTTY=no -o RemoteCommand=none \
                        -o PermitLocalCommand=no -o ControlMaster=no {host}";
 

@@ -5,6 +5,9 @@
 //! until then the shell's trap removes the directory, also on SIGPIPE, which its message causes if ssh
 //! was killed. What follows on standard input is sent when the shell says that the program is there: some versions of
 //! head(1) read further than they are told.
+//!
+//! The program comes over the same login, since a second one (scp) would double the slowest step. In a tree of logins each
+//! host passes its own program on, so the root sends it only to the first.
 
 use std::{
     fs::File,

@@ -34,7 +34,7 @@ pub struct Trace {
     #[arg(long, value_name = "SENDER/ID")]
     group: Group,
 
-    /// End with so many packets
+    /// End after this many packets
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=TRACE_PACKETS_MAX as i64))]
     packets: u32,
 
@@ -130,7 +130,7 @@ fn decision(packet: &TracedPacket) -> String {
 
 fn write_end(traced: &Traced, out: &mut impl Write) -> io::Result<()> {
     let end = match traced.end.as_str() {
-        "packets" => "so many packets were asked for".to_owned(),
+        "packets" => "the limit of packets was reached".to_owned(),
         "time" => "its time is over".to_owned(),
         "" => "the agent has ended it".to_owned(),
         other => plain(other),

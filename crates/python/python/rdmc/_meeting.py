@@ -103,7 +103,8 @@ class Meeting:
     """Processes that a launcher has started, while they learn of each other, before they form a group. Made by all; waits for all.
 
     What processes of an earlier meeting have left in the store is not taken for that of this one: rank 0 draws a name for it, which its
-    answer to each other process tells, and all that is stored afterwards is stored under it.
+    answer to each other process tells, and all that is stored afterwards is stored under it. A count of groups would not do: a process that
+    is started again begins with zero.
 
     ``rank``, ``size``: of this process, and how many there are. ``secret``: one that all have. ``ip``: the address on which others reach this
     process. ``hosts``: by rank, a text that processes of one host have in common.

@@ -32,7 +32,8 @@ class Place:
 
     @classmethod
     def of_this_process(cls) -> Place:
-        """RDMC_IP, or by which this host reaches MASTER_ADDR, has its name, or reaches other networks: the first that is not loopback."""
+        """RDMC_IP, or by which this host reaches MASTER_ADDR, has its name, or reaches other networks: the first that is not loopback
+        (Debian resolves a host's own name to 127.0.1.1)."""
         name, has_secret = socket.gethostname(), bool(os.environ.get("RDMC_SECRET"))
 
         def at(ip_here: str | None, ip: str | None, why_not: str) -> Place:

@@ -16,7 +16,8 @@ from rdmc.messages import Messages
 
 torch: Any = importlib.import_module("torch")
 
-# Shorter tensors are sent together, up to this length in bytes. Longer ones are faster alone, as they are not copied.
+# Shorter tensors are sent together, up to this length in bytes; 1 to 64 MiB are equally fast. Longer ones are faster alone, as they are
+# not copied.
 _PACK_BYTES = 4 << 20
 # Memory for what is copied to tensors then, at a time.
 _SPARE_BYTES = 256 << 20

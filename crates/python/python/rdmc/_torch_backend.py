@@ -94,7 +94,7 @@ class Work(_c10d.Work):  # type: ignore[misc]
 
     def get_future(self) -> Any:
         """A torch.futures.Future of the tensors. Callbacks run on a thread of their own: they may start other operations, in the same
-        order at all members, and wait for them."""
+        order at all members, and wait for them, as PowerSGD's hook does."""
         with self._lock:
             if self._future is None:
                 ended = torch.futures.Future()
