@@ -287,7 +287,8 @@ impl Context {
         let caller = self.caller.as_ref().ok_or(Error::HasProgressThread)?;
         if self.settings.fabric != Fabric::Tcp {
             let fabric = self.settings.fabric.name();
-            let cause = "no descriptor reports all its events; use the fabric tcp, or the progress thread";
+            let cause =
+                "no descriptor reports all its events; use the fabric tcp, or the progress thread";
             return Err(Error::Fabric { fabric, cause: cause.into() });
         }
         caller.descriptor(|| self.asking().ask(|reply| Command::Watch { reply })?)
