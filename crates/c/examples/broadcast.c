@@ -1,5 +1,5 @@
-// Sends a file from rank 0 to all other ranks of a launcher: mpirun, srun, or anything that says the rank in the environment. Each
-// writes it to OUTPUT.RANK, which is whole only if this ends with 0. Build: cc broadcast.c $(pkg-config --cflags --libs rdmc)
+// Sends a file from rank 0 to all other ranks of a launcher: mpirun, srun, or any that sets the rank in the environment. Each rank
+// writes it to OUTPUT.RANK, which is complete only if the exit code is 0. Build: cc broadcast.c $(pkg-config --cflags --libs rdmc)
 //
 //   export RDMC_SECRET=$(rdmc secret)
 //   mpirun -n 3 -x RDMC_SECRET ./broadcast FILE OUTPUT 10.0.0.1:7000 10.0.0.2:7000 10.0.0.3:7000
@@ -13,7 +13,7 @@
 
 static const uint64_t TIMEOUT_MS = 10 * 60 * 1000;
 
-// The number that a launcher has put into one of these variables; none: -1.
+// The rank that a launcher has set in one of these variables; -1 if none is set.
 static long rank_of_environment(void) {
   static const char *const NAMES[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"};
   for (size_t at = 0; at < sizeof NAMES / sizeof *NAMES; at++) {
@@ -23,13 +23,13 @@ static long rank_of_environment(void) {
   return -1;
 }
 
-// An error of the system as one of rdmc, so that there is one way to report both.
+// Converts a system error to an error of rdmc, so that both are reported the same way.
 static int32_t system_error(const char *what, rdmc_error *error) {
   snprintf(error->text, sizeof error->text, "%s: %s", what, strerror(errno != 0 ? errno : EIO));
   return RDMC_SYSTEM;
 }
 
-// Sends a file as one message, and waits until it has reached every member.
+// Sends a file as one message and waits until it has reached every member.
 static int32_t send_file(const rdmc_group *group, const char *path, rdmc_error *error) {
   struct stat status;
   FILE *file = fopen(path, "rb");
@@ -63,7 +63,7 @@ static int32_t write_message(rdmc_message *message, const char *path, rdmc_error
   return code;
 }
 
-// Success: the root has closed the group, so that every member has everything.
+// Receives until the root closes the group; on success every member has all messages.
 static int32_t receive_all(const rdmc_group *group, const char *path, rdmc_error *error) {
   for (;;) {
     rdmc_message *message;
@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
   const long rank = rank_of_environment();
   if (argc < 4) return fprintf(stderr, "usage: broadcast FILE OUTPUT ADDRESS...\n"), 2;
   if (rank < 0 || rank >= argc - 3) {
-    return fprintf(stderr, "broadcast: no rank in the environment, or none with an address: start this by mpirun or srun\n"), 2;
+    return fprintf(stderr, "broadcast: no rank in the environment, or no address for it: start this with mpirun or srun\n"), 2;
   }
   const char *const *members = (const char *const *)argv + 3;
   rdmc_context_settings here = {.size = sizeof here, .listen = members[rank], .secret = getenv("RDMC_SECRET")};

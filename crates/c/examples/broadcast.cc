@@ -1,5 +1,5 @@
-// Sends a file from rank 0 to all other ranks of a launcher: mpirun, srun, or anything that says rank and size in the
-// environment. Each writes it to OUTPUT.RANK. Build: c++ -std=c++17 broadcast.cc $(pkg-config --cflags --libs rdmc)
+// Sends a file from rank 0 to all other ranks of a launcher: mpirun, srun, or any that sets the rank in the environment.
+// Each rank writes it to OUTPUT.RANK. Build: c++ -std=c++17 broadcast.cc $(pkg-config --cflags --libs rdmc)
 //
 //   export RDMC_SECRET=$(rdmc secret)
 //   mpirun -n 3 -x RDMC_SECRET ./broadcast FILE OUTPUT 10.0.0.1:7000 10.0.0.2:7000 10.0.0.3:7000
@@ -9,11 +9,11 @@
 #include <iterator>
 #include <rdmc.hpp>
 
-// The number that a launcher has put into one of these variables.
+// The number that a launcher has set in one of these variables.
 static std::uint32_t from_environment(std::initializer_list<const char *> names) {
   for (const char *name : names)
     if (const char *value = std::getenv(name)) return static_cast<std::uint32_t>(std::stoul(value));
-  throw std::runtime_error("no rank in the environment: start this by mpirun or srun");
+  throw std::runtime_error("no rank in the environment: start this with mpirun or srun");
 }
 
 int main(int argc, char **argv) try {

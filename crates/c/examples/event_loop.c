@@ -1,5 +1,5 @@
-// Copies standard input of rank 0 to standard output of all other ranks, with one thread: an epoll loop that waits for input and for
-// rdmc. Build: cc event_loop.c $(pkg-config --cflags --libs rdmc)
+// Copies rank 0's standard input to the standard output of all other ranks, in one thread: an epoll loop that waits for input and
+// for rdmc. Build: cc event_loop.c $(pkg-config --cflags --libs rdmc)
 //
 //   export RDMC_SECRET=$(rdmc secret)
 //   ./event_loop 1 10.0.0.1:7000 10.0.0.2:7000             # at 10.0.0.2
@@ -17,7 +17,7 @@ struct loop {
   int epoll;
   int is_over;
   int status;
-  // Only one message at a time is sent from it.
+  // Used by one message at a time.
   char input[65536];
 };
 
@@ -32,10 +32,10 @@ static void watch(struct loop *loop, int operation, int fd, uint32_t events) {
   if (epoll_ctl(loop->epoll, operation, fd, &event) != 0) end(loop, strerror(errno));
 }
 
-// Once: while a message is sent there is no room for more.
+// One-shot: the input buffer is in use while a message is sent.
 static void watch_input(struct loop *loop, int operation) { watch(loop, operation, STDIN_FILENO, EPOLLIN | EPOLLONESHOT); }
 
-// Callbacks run in rdmc_progress, so in the loop.
+// Callbacks run in rdmc_progress, and thus in the loop.
 static int32_t incoming(void *loop, uint64_t message, uint64_t length, rdmc_buffer *buffer) {
   (void)loop, (void)message;
   return rdmc_allocate(length, buffer, NULL) == RDMC_OK ? RDMC_ACCEPT : RDMC_REFUSE;
@@ -46,8 +46,8 @@ static void complete_at_root(void *loop, uint64_t message, void *data, uint64_t 
   watch_input(loop, EPOLL_CTL_MOD);
 }
 
-// Blocks while the output is not read, and a member that waits for longer than `silence_timeout_ms` is lost for the others: where that
-// can be, a loop waits for the output, too.
+// Blocks while nothing reads the output. The other members consider a member lost that is blocked for longer than
+// `silence_timeout_ms`; if that can happen, the loop should also wait for the output.
 static void complete_at_receiver(void *loop, uint64_t message, void *data, uint64_t length) {
   (void)message;
   if (fwrite(data, 1, length, stdout) != length || fflush(stdout) != 0) end(loop, strerror(errno));
@@ -56,7 +56,7 @@ static void complete_at_receiver(void *loop, uint64_t message, void *data, uint6
 static void failed(void *loop, const rdmc_error *failure) { end(loop, failure->text); }
 static void closed(void *loop) { end(loop, NULL); }
 
-// The end of the input closes the group; the callback `closed` follows when every member has everything.
+// The end of the input closes the group; the callback `closed` follows once every member has all messages.
 static void send_input(struct loop *loop, const rdmc_group *group) {
   rdmc_error error;
   ssize_t length = read(STDIN_FILENO, loop->input, sizeof loop->input);
@@ -85,7 +85,7 @@ int main(int argc, char **argv) {
   static struct loop loop;
   if (argc < 3) return fprintf(stderr, "usage: event_loop RANK ADDRESS...\n"), 2;
   const uint32_t rank = (uint32_t)strtoul(argv[1], NULL, 10), count = (uint32_t)(argc - 2);
-  if (rank >= count) return fprintf(stderr, "event_loop: there is no address of rank %u\n", rank), 2;
+  if (rank >= count) return fprintf(stderr, "event_loop: there is no address for rank %u\n", rank), 2;
   const char *const *members = (const char *const *)argv + 2;
   rdmc_context_settings here = {.size = sizeof here, .listen = members[rank], .secret = getenv("RDMC_SECRET")};
   here.caller_makes_progress = 1;
@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
   rdmc_error error;
   int fd;
   loop.epoll = epoll_create1(EPOLL_CLOEXEC);
-  // Creating the group blocks until all members are there.
+  // Creating the group blocks until all members have joined.
   if (loop.epoll < 0) {
     end(&loop, strerror(errno));
   } else if (rdmc_context_start(&here, &context, &error) != RDMC_OK ||
@@ -110,7 +110,7 @@ int main(int argc, char **argv) {
     if (rank == 0) watch_input(&loop, EPOLL_CTL_ADD);
     run(&loop, context, group);
   }
-  // Before the context is freed, and the descriptor with it.
+  // Before the context is freed, which also closes its descriptor.
   close(loop.epoll);
   rdmc_group_free(group);
   rdmc_context_free(context);

@@ -3,19 +3,19 @@
  *
  * Made from crates/c by cbindgen; do not edit.
  *
- * Results. Functions that can fail return an rdmc_code, 0 (RDMC_OK) for success, and fill *error if it is not NULL: the code, the
- * member that caused it, and a text that says what, where and the remedy. An rdmc_error is the caller's; nothing of it has to be freed.
- * A call that has failed has changed nothing but what its description says.
+ * Results. Functions that can fail return an rdmc_code, 0 (RDMC_OK) for success. On failure they fill in *error unless it is NULL: the
+ * code, the member that caused the error, and a text with the cause, the place and the remedy. The caller owns an rdmc_error, which
+ * contains nothing to free. A failed call has changed only what its description states.
  *
- * Ownership. Handles (rdmc_context, rdmc_group, rdmc_message, rdmc_region, rdmc_team, rdmc_device) are made and freed by functions of the library.
- * Texts and settings are only read during a call. Memory is given by value as an rdmc_buffer, always: the library calls `release` of it
- * once when it no longer uses the memory, also if the call fails.
+ * Ownership. Handles (rdmc_context, rdmc_group, rdmc_message, rdmc_region, rdmc_team, rdmc_device) are created and freed by functions of the
+ * library. Texts and settings are only read during a call. Memory is always passed by value as an rdmc_buffer: the library calls its
+ * `release` once, when it no longer uses the memory, even if the call fails.
  *
- * Threads. Functions may be called on any thread, also those of one handle at the same time, unless they free it; only an rdmc_message is
- * used by one thread at a time. Functions with a timeout block for at most that long (UINT64_MAX: no limit), all others do
- * not block, unless they say so. Callbacks of a group run on a thread of its own (rdmc-callbacks), `release` on any thread.
+ * Threads. Functions may be called on any thread, and concurrently on one handle, unless they free it; only an rdmc_message may be used
+ * by one thread at a time. Functions with a timeout block for at most that long (UINT64_MAX: no limit); other functions do not block
+ * unless their description says so. Callbacks of a group run on its own thread (rdmc-callbacks), `release` on any thread.
  *
- * fork(2). Handles cannot be used in the child: functions return RDMC_FORKED there, and freeing does nothing.
+ * fork(2). Handles cannot be used in a child process: functions return RDMC_FORKED, and freeing does nothing.
  */
 
 #ifndef RDMC_H
@@ -24,62 +24,62 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Length of the text of an error, with the zero at its end.
+// Length in bytes of the text of an error, with its terminating NUL.
 #define RDMC_TEXT_BYTES 488
 
-// What a call returns. Codes are never renumbered.
+// The result of a call. Codes are never renumbered.
 typedef enum rdmc_code {
   // Success.
   RDMC_OK = 0,
-  // An argument or a setting is out of range, or does not fit to another; nothing has changed.
+  // An argument or setting is invalid, or inconsistent with another; nothing has changed.
   RDMC_INVALID = 1,
-  // The call is not valid in this state, or inside of a callback; nothing has changed.
+  // The call is not valid in this state, or inside a callback; nothing has changed.
   RDMC_STATE = 2,
   // The group, team or context is closed.
   RDMC_CLOSED = 3,
-  // The time has run out.
+  // The timeout has expired.
   RDMC_TIMEOUT = 4,
-  // As many messages are queued as may be.
+  // The maximum number of messages is queued.
   RDMC_QUEUE_FULL = 5,
-  // Memory cannot be allocated or used, or is too small for a message.
+  // Memory cannot be allocated or used, or is too small for the message.
   RDMC_NO_MEMORY = 6,
-  // This library or this host cannot do it: a fabric that is not there, a feature that was not built.
+  // This library or this host does not support it: the fabric is missing, or the feature was not built.
   RDMC_UNSUPPORTED = 7,
-  // A member cannot be reached, has refused, or was created with other settings.
+  // A member is unreachable, refused, or has different settings.
   RDMC_UNREACHABLE = 8,
-  // A system call has failed.
+  // A system call failed.
   RDMC_SYSTEM = 9,
   // The process is a fork of the one that created the object.
   RDMC_FORKED = 10,
-  // A bug of the library, which has ended the call.
+  // A bug in the library ended the call.
   RDMC_PANICKED = 11,
-  // The group or team has failed: a member's process or its connection died.
+  // The group or team has failed: a member's process or connection ended.
   RDMC_LOST = 16,
-  // As `RDMC_LOST`: nothing was received from a member in time.
+  // As `RDMC_LOST`: nothing was received from a member within the timeout.
   RDMC_SILENT = 17,
   // As `RDMC_LOST`: a member broke the protocol.
   RDMC_PROTOCOL = 18,
   // As `RDMC_LOST`: a member's memory could not be read or written.
   RDMC_MEMORY = 19,
-  // As `RDMC_LOST`: a member's application refused a message, or aborted.
+  // As `RDMC_LOST`: a member's application refused a message or aborted.
   RDMC_APPLICATION = 20,
-  // As `RDMC_LOST`: nothing was transferred for too long; the member is the one that was waited for.
+  // As `RDMC_LOST`: nothing was transferred for too long; names the member that stalled.
   RDMC_STALLED = 21,
-  // As `RDMC_LOST`: data were changed in transit.
+  // As `RDMC_LOST`: data changed in transit.
   RDMC_CORRUPT = 22,
-  // As `RDMC_LOST`: the network no longer carries the group's blocks, though its members live.
+  // As `RDMC_LOST`: the network no longer carries the group's blocks, although its members are alive.
   RDMC_NETWORK = 23,
-  // As `RDMC_LOST`: a member's copy of a message is not the root's, in a group with `verify`.
+  // As `RDMC_LOST`: a member's copy of a message differs from the root's, in a group with `verify`.
   RDMC_DIFFERS = 24,
 } rdmc_code;
 
-// What the callback `incoming` answers.
+// The result of the callback `incoming`.
 typedef enum rdmc_answer {
-  // Receive the message into the buffer that was filled in.
+  // Receive the message into the buffer that the callback has filled in.
   RDMC_ACCEPT = 0,
-  // `rdmc_accept` will be called; members that this one relays to wait.
+  // The application will call `rdmc_accept`. Until then, members to which this member relays wait.
   RDMC_LATER = 1,
-  // The message is refused: the group fails.
+  // Refuse the message; the group fails.
   RDMC_REFUSE = 2,
 } rdmc_answer;
 
@@ -117,118 +117,119 @@ typedef enum rdmc_op {
   RDMC_OP_SUM = 0,
   // The product.
   RDMC_OP_PROD = 1,
-  // The least.
+  // The minimum.
   RDMC_OP_MIN = 2,
-  // The greatest.
+  // The maximum.
   RDMC_OP_MAX = 3,
-  // Bitwise and, of integers.
+  // Bitwise and; integers only.
   RDMC_OP_BAND = 4,
-  // Bitwise or, of integers.
+  // Bitwise or; integers only.
   RDMC_OP_BOR = 5,
-  // Bitwise exclusive or, of integers.
+  // Bitwise exclusive or; integers only.
   RDMC_OP_BXOR = 6,
 } rdmc_op;
 
-// A member's endpoint in the network, with a thread that makes progress. Calls are allowed on any thread.
+// A member's endpoint in the network. It has a progress thread, unless `caller_makes_progress` is set. Calls are allowed on
+// any thread.
 typedef struct rdmc_context rdmc_context;
 
-// A GPU, and pinned memory of the host by which a team's operations reach it. Calls of several threads are made one after another.
+// A GPU, with pinned host memory through which team operations are staged. Calls of several threads run one after another.
 typedef struct rdmc_device rdmc_device;
 
-// One group at one member. Calls are allowed on any thread.
+// A group at one member. Calls are allowed on any thread.
 typedef struct rdmc_group rdmc_group;
 
-// Memory that stays registered with the network: see `rdmc_region_create`.
+// Memory that remains registered with the network; see `rdmc_region_create`.
 typedef struct rdmc_region rdmc_region;
 
-// A message that is received; its bytes may still be arriving. One thread at a time may use it.
+// A received message; its bytes may still be arriving. Only one thread may use it at a time.
 typedef struct rdmc_message rdmc_message;
 
-// A fixed list of members that call operations together, all in the same order. Calls of several threads are made
+// A fixed list of members that call operations together, all in the same order. Calls of several threads run
 // one after another.
 typedef struct rdmc_team rdmc_team;
 
-// Memory that is given to the library: bytes, and how to give them back.
+// Memory passed to the library, with the function that releases it.
 //
-// The library calls `release` once, on any thread, when it no longer uses the memory, also if the call that took
-// the buffer fails. Until then the memory exists; of a message that is sent it does not change, and where a message is received only
-// the library writes and reads it. `release` may not call the library.
+// The library calls `release` once, on any thread, when it no longer uses the memory, even if the call that took
+// the buffer fails. Until then the memory must remain valid. Memory that is sent must not change; memory that is
+// received into may be read and written only by the library. `release` must not call the library.
 typedef struct rdmc_buffer {
   // The first byte; may be null if `length` is 0.
   void *data;
   // Length in bytes.
   uint64_t length;
-  // Gives the memory back, with `private_data`; null for memory that exists until the context is closed.
+  // Releases the memory; null for memory that remains valid until the context is closed.
   void (*release)(void *private_data);
-  // For `release`.
+  // The argument of `release`.
   void *private_data;
 } rdmc_buffer;
 
-// Why a call has failed; owned by the caller, with nothing to free. Calls that succeed do not change it.
+// Why a call failed. Owned by the caller; contains nothing to free. Successful calls do not change it.
 typedef struct rdmc_error {
-  // What the call has returned.
+  // The result of the call, an `rdmc_code`.
   int32_t code;
   // Zero.
   int32_t reserved;
-  // The rank of the member that caused it; -1 if none did, or if it is not known.
+  // The rank of the member that caused the error; -1 if none did, or if it is unknown.
   int64_t member;
-  // Of a group that has failed: how many messages, from the first, are known to be at every member.
+  // If a group has failed: how many messages, from the first on, are known to be at every member.
   uint64_t delivered;
-  // What has happened, where, and the remedy; in UTF-8, cut to its length, with a zero at its end.
+  // What happened, where, and the remedy: UTF-8, truncated to this length, NUL-terminated.
   char text[RDMC_TEXT_BYTES];
 } rdmc_error;
 
-// The settings of a context. Fields that are 0 or NULL mean the default.
+// The settings of a context. A field that is 0 or NULL selects the default.
 typedef struct rdmc_context_settings {
   // The size of this struct: `sizeof(rdmc_context_settings)`.
   size_t size;
-  // Required: the address on which other members connect to this one, as in 10.0.0.1:7000; port 0 selects one.
+  // Required: the address to which other members connect, for example 10.0.0.1:7000; with port 0 the system selects a port.
   const char *listen;
-  // Required: 64 hexadecimal digits that all members know, and nobody else (`rdmc secret` makes them).
+  // Required: 64 hexadecimal digits that only the members know (`rdmc secret` generates them).
   const char *secret;
-  // The network that blocks move over; the same at all members: tcp (the default), verbs, efa, cxi, shm ...
+  // The network for blocks: tcp (the default), verbs, efa, cxi, shm ...; the same at all members.
   const char *fabric;
-  // How blocks are protected on TCP connections; the same at all members: none, authenticate (the default) or encrypt.
+  // The protection of blocks on TCP connections: none, authenticate (the default) or encrypt; the same at all members.
   const char *protection;
-  // How long creating a group may take, in milliseconds; 30,000 by default.
+  // The time limit for creating a group, in milliseconds; 30,000 by default.
   uint64_t connect_timeout_ms;
-  // A neighbour from which nothing was received for so many milliseconds is considered lost; 5,000 by default.
+  // A neighbour from which nothing is received for this many milliseconds is considered lost; 5,000 by default.
   uint64_t silence_timeout_ms;
-  // The most bytes per second that this context sends, and that it receives; 0 for no limit.
+  // The rate limit of this context in bytes per second, for each direction; 0 for no limit.
   uint64_t rate_max;
   // TCP connections to each neighbour, 1 (the default) to 8; the same at all members.
   uint32_t streams;
-  // 0: a thread of the context makes progress. 1: calls of `rdmc_progress` and calls that wait make progress.
+  // 0: a thread of the context makes progress. 1: `rdmc_progress` and calls that wait make progress.
   uint32_t caller_makes_progress;
 } rdmc_context_settings;
 
-// What a context has done so far.
+// Counters of a context.
 typedef struct rdmc_counters {
   // Bytes received as blocks.
   uint64_t bytes_received;
   // Bytes sent as blocks.
   uint64_t bytes_sent;
-  // Bytes that were copied in user space.
+  // Bytes copied in user space.
   uint64_t bytes_copied;
   // Blocks received.
   uint64_t blocks_received;
   // Blocks sent.
   uint64_t blocks_sent;
-  // Small messages that were received directly from the root.
+  // Small messages received directly from the root.
   uint64_t small_received;
-  // Small messages that the root has written to all receivers.
+  // Small messages written directly to all receivers, at the root.
   uint64_t small_sent;
   // Zero.
   uint64_t reserved;
 } rdmc_counters;
 
-// The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-// `report_delivered`, `stall_timeout_ms`, `connect_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and
-// `rate_bits_per_second` have to be the same at all members. What a member leaves open of algorithm and block size is as at the root.
+// The settings of a group. A field that is 0 or NULL selects the default. All fields except `rank`, `report_blocks`, the
+// windows, `report_delivered`, `stall_timeout_ms`, `connect_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes`
+// and `rate_bits_per_second` must be the same at all members. A member that leaves algorithm or block size open gets the root's.
 typedef struct rdmc_group_settings {
   // The size of this struct: `sizeof(rdmc_group_settings)`.
   size_t size;
-  // Identifies the group; unique among those of its members' contexts.
+  // Identifies the group; unique among the groups of its members' contexts.
   uint64_t number;
   // Required: the address of each member's context, by rank.
   const char *const *members;
@@ -238,73 +239,75 @@ typedef struct rdmc_group_settings {
   uint32_t rank;
   // The rank of the member that sends.
   uint32_t root;
-  // Whether the callback `block` is called: 1, or 0.
+  // 1 if the callback `block` is called, 0 if not.
   uint32_t report_blocks;
-  // The name of the algorithm, as `rdmc plan` prints them; NULL or "auto": the root takes the fastest by the cost model, and
-  // the others learn it. `rdmc_group_algorithm` tells.
+  // The name of the algorithm, as printed by `rdmc plan`. NULL or "auto": the root chooses the fastest by the cost model, and
+  // the other members learn the choice. `rdmc_group_algorithm` reports it.
   const char *algorithm;
-  // The rack of each rank, `member_count` numbers; NULL: all members are in one rack.
+  // The rack number of each rank, `member_count` numbers; NULL: all members are in one rack.
   const uint32_t *racks;
-  // Length in bytes of a block. By default the root takes the fastest by the cost model, at most 16 MiB, and the others learn it;
-  // `rdmc_group_block_bytes` tells. Larger ones cost less processor time, smaller ones fill pipelines sooner.
+  // The block length in bytes. By default the root chooses the fastest by the cost model, at most 16 MiB, and the other
+  // members learn the choice; `rdmc_group_block_bytes` reports it. Larger blocks cost less processor time; smaller blocks
+  // fill pipelines sooner.
   uint64_t block_bytes;
-  // How much memory, in bytes, the library allocates for messages that were not received yet; 256 MiB by default.
+  // The maximum memory in bytes that the library allocates for messages not yet received; 256 MiB by default.
   uint64_t receive_bytes_max;
   // How long a due transfer may make no progress before the group fails, in milliseconds; 60,000 by default.
   uint64_t stall_timeout_ms;
-  // How many messages may be in flight at once, 1 to 1,024; 2 by default.
+  // The maximum number of messages in flight, 1 to 1,024; 2 by default.
   uint32_t messages_in_flight;
-  // How many messages that are not complete may be queued at the root; 64 by default.
+  // The maximum number of incomplete messages queued at the root; 64 by default.
   uint32_t send_queue_max;
-  // Receives posted ahead. If neither window is set, half a megabyte, in 8 to 64 blocks; if one is, 8 for the other.
+  // Receives posted ahead. If neither window is set, each is half a megabyte, in 8 to 64 blocks; if one is, the other is 8.
   uint32_t window_receives;
-  // Sends posted ahead.
+  // Sends posted ahead; see `window_receives`.
   uint32_t window_sends;
-  // Whether the callback `delivered` is called at the root for each message: 1, or 0.
+  // 1 if the callback `delivered` is called at the root for each message, 0 if not.
   uint32_t report_delivered;
-  // Whether each member compares its copy of every message with the root's, by a digest, before it reports it as
-  // received: 1, or 0. If one differs, the group fails with `RDMC_DIFFERS` and names the member.
+  // 1 if each member compares its copy of every message with the root's by a digest, before it reports the message as
+  // received; 0 if not. If a copy differs, the group fails with `RDMC_DIFFERS`, which names the member.
   uint32_t verify;
-  // The length in bytes of a typical message, for the choice of algorithm and block size at the root; 16 MiB by default.
+  // The length of a typical message in bytes, for the root's choice of algorithm and block size; 16 MiB by default.
   uint64_t message_bytes;
-  // The rate of each member's link in bits per second, for the same choice. By default what the processors can copy if all
-  // members are on one machine, otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
+  // The rate of each member's link in bits per second, for the same choice. Default: the rate at which the processors copy if
+  // all members are on one machine; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
   uint64_t rate_bits_per_second;
-  // How long creating the group may take, in milliseconds; `connect_timeout_ms` of the context by default.
+  // The time limit for creating the group, in milliseconds; the context's `connect_timeout_ms` by default.
   uint64_t connect_timeout_ms;
 } rdmc_group_settings;
 
-// The callbacks of a group (`incoming`, `completion` and `failure` in the paper's figure 1). They run one at a time and in order, on
-// the thread rdmc-callbacks of the group, or in `rdmc_progress`. They may call the library, but not wait in
-// it for themselves. Those that are NULL are not called.
+// The callbacks of a group (`incoming`, `completion` and `failure` in figure 1 of the paper). They run one at a time and in
+// order, on the group's thread rdmc-callbacks, or in `rdmc_progress`. They may call the library, except functions that wait
+// for callbacks. NULL callbacks are not called.
 typedef struct rdmc_callbacks {
   // The size of this struct: `sizeof(rdmc_callbacks)`.
   size_t size;
-  // The first argument of each.
+  // The first argument of each callback.
   void *user_data;
-  // Required at receivers: says where to receive a message of `length` bytes. Returns an `rdmc_answer`; with `RDMC_ACCEPT` it
-  // has filled `buffer`, which the library takes.
+  // Required at receivers: chooses where to receive a message of `length` bytes. Returns an `rdmc_answer`; with
+  // `RDMC_ACCEPT` the callback has filled in `buffer`, which the library takes.
   int32_t (*incoming)(void *user_data, uint64_t message, uint64_t length, struct rdmc_buffer *buffer);
-  // Required: this member is done with the message, which is at `data` until this returns; then its buffer is released.
-  // Other members may still be receiving it.
+  // Required: this member is done with the message, which is at `data` until the callback returns; then its buffer is
+  // released. Other members may still be receiving the message.
   void (*complete)(void *user_data, uint64_t message, void *data, uint64_t length);
-  // The whole message is in place at this member, which may still be relaying it. At receivers only.
+  // The whole message is in place at this member, which may still be relaying it. Called at receivers only.
   void (*received)(void *user_data, uint64_t message);
-  // These bytes of a message are in place; with `report_blocks` only.
+  // These bytes of a message are in place. Called with `report_blocks` only.
   void (*block)(void *user_data, uint64_t message, uint64_t offset, uint64_t length);
-  // The group has failed; buffers of messages that were not complete are released after this.
+  // The group has failed. The buffers of incomplete messages are released after this callback.
   void (*failed)(void *user_data, const struct rdmc_error *failure);
   // The group is closed: every message has reached every member.
   void (*closed)(void *user_data);
-  // No callback is called any more; `user_data` can be freed. Called once, also if the group was not created.
+  // The last callback: `user_data` can be freed. Called once, even if the group was not created; not called if `size` or an
+  // unknown field is refused.
   void (*destroy)(void *user_data);
-  // Every member has so many messages, counted from the first. At the root only, with `report_delivered` or while
+  // Every member has the first `messages` messages. Called at the root only, with `report_delivered` or while
   // `rdmc_wait_delivered` waits.
   void (*delivered)(void *user_data, uint64_t messages);
 } rdmc_callbacks;
 
-// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` and
-// `connect_timeout_ms` have to be the same at all members.
+// The settings of a team. A field that is 0 or NULL selects the default. All fields except `rank` and
+// `connect_timeout_ms` must be the same at all members.
 typedef struct rdmc_team_settings {
   // The size of this struct: `sizeof(rdmc_team_settings)`.
   size_t size;
@@ -316,27 +319,27 @@ typedef struct rdmc_team_settings {
   uint32_t member_count;
   // The rank of this member.
   uint32_t rank;
-  // Slots of each ring of a link, at most 4,096; 16 by default.
+  // Slots in each ring of a link, at most 4,096; 16 by default.
   uint32_t slots;
-  // Length in bytes of a slot, 64 to 1 MiB; 32 KiB by default.
+  // Length of a slot in bytes, 64 to 1 MiB; 32 KiB by default.
   uint32_t slot_bytes;
-  // Messages of at least so many bytes go from memory to memory, in blocks; 128 KiB by default.
+  // Messages of at least this many bytes are written from memory to memory, in blocks; 128 KiB by default.
   uint64_t long_bytes;
-  // Length in bytes of these blocks; 128 KiB by default.
+  // Length of these blocks in bytes; 128 KiB by default.
   uint32_t block_bytes;
   // Zero.
   uint32_t reserved;
-  // How long creating the team may take, in milliseconds; `connect_timeout_ms` of the context by default.
+  // The time limit for creating the team, in milliseconds; the context's `connect_timeout_ms` by default.
   uint64_t connect_timeout_ms;
 } rdmc_team_settings;
 
-// What a member of a team has done so far.
+// Counters of a team at one member.
 typedef struct rdmc_operation_counters {
-  // Operations that are complete at this member.
+  // Operations completed at this member.
   uint64_t operations;
-  // Bytes given to the network for others.
+  // Bytes passed to the network for other members.
   uint64_t bytes_sent;
-  // Bytes that have come from others.
+  // Bytes received from other members.
   uint64_t bytes_received;
   // Zero.
   uint64_t reserved;
@@ -346,57 +349,57 @@ typedef struct rdmc_operation_counters {
 extern "C" {
 #endif // __cplusplus
 
-// The version of this library, as in 0.1.0.
+// Returns the version of this library, for example 0.1.0.
 const char *rdmc_version(void);
 
-// Whether this library was built with a feature: `fabric` (networks of libfabric). 1, or 0.
+// Returns 1 if this library was built with the feature, otherwise 0. Features: `fabric` (libfabric networks).
 //
-// Arguments: `feature` is null, or ends with a zero.
+// Arguments: `feature` is null or NUL-terminated.
 int32_t rdmc_has(const char *feature);
 
-// Allocates memory, all zeros, in huge pages where the system has them. Call `release` of the buffer, or give it
-// to a function that takes one.
+// Allocates zeroed memory, in huge pages where the system has them. Pass the buffer to a function that takes it, or
+// call its `release`.
 //
-// Arguments: `buffer` may be written; `error` may be null.
+// Arguments: `buffer` is writable; `error` may be null.
 int32_t rdmc_allocate(uint64_t length,
                       struct rdmc_buffer *buffer,
                       struct rdmc_error *error);
 
-// Registers memory with the network of a context, until the region and all buffers of it are freed: transfers then do not wait
-// for that. Blocks while the system pins the memory, some 100 ms for each GB. Over TCP nothing is registered.
+// Registers memory with the network of a context, until the region and all its buffers are freed, so that transfers do not
+// wait for the registration. Blocks while the system pins the memory, about 100 ms per GB. Over TCP nothing is registered.
 //
-// Arguments: `context` and `region` are valid; the buffer is as documented, writable, and taken; `error` may be null.
+// Arguments: `context` and `region` are valid; the buffer is as documented and writable, and is taken; `error` may be null.
 int32_t rdmc_region_create(const struct rdmc_context *context,
                            struct rdmc_buffer buffer,
                            struct rdmc_region **region,
                            struct rdmc_error *error);
 
-// A part of a region as a buffer, to be sent or received into; it keeps the region's memory, also after
-// `rdmc_region_free`. Parts that overlap may be sent at the same time, but not received into.
+// Makes a buffer of a part of a region, to send or to receive into. It keeps the region's memory alive, even after
+// `rdmc_region_free`. Overlapping parts may be sent at the same time, but not received into.
 //
-// Arguments: `region` is valid, `buffer` may be written; `error` may be null.
+// Arguments: `region` is valid, `buffer` is writable; `error` may be null.
 int32_t rdmc_region_buffer(const struct rdmc_region *region,
                            uint64_t offset,
                            uint64_t length,
                            struct rdmc_buffer *buffer,
                            struct rdmc_error *error);
 
-// Frees a region; its memory is released when no buffer of it is used any more. Does nothing for null.
+// Frees a region; its memory is released when none of its buffers is in use. Does nothing for null.
 //
 // Arguments: `region` is null, or valid and not used again.
 void rdmc_region_free(struct rdmc_region *region);
 
-// Starts a context: it listens on its address, and starts its threads. Does not wait for other members.
+// Starts a context: its listener and its threads. Does not wait for other members.
 //
-// Errors: `RDMC_INVALID` names the setting; `RDMC_UNSUPPORTED`: this host or this library does not have the fabric; `RDMC_SYSTEM`: the address
-// cannot be listened on, or the process has no descriptors or threads left.
+// Errors: `RDMC_INVALID` names the setting; `RDMC_UNSUPPORTED` if this host or this library does not have the fabric;
+// `RDMC_SYSTEM` if the context cannot listen on the address, or the process has no descriptors or threads left.
 //
-// Arguments: `settings` is as documented; `context` may be written; `error` may be null.
+// Arguments: `settings` is as documented; `context` is writable; `error` may be null.
 int32_t rdmc_context_start(const struct rdmc_context_settings *settings,
                            struct rdmc_context **context,
                            struct rdmc_error *error);
 
-// Writes the address on which others connect to this context, with the port that was selected, as in 10.0.0.1:7000.
+// Writes the address to which other members connect, with the selected port, for example 10.0.0.1:7000.
 // 64 bytes are enough.
 //
 // Arguments: `context` is valid; `text` has `length` bytes; `error` may be null.
@@ -405,7 +408,7 @@ int32_t rdmc_context_address(const struct rdmc_context *context,
                              size_t length,
                              struct rdmc_error *error);
 
-// Writes a new secret: 64 hexadecimal digits, and a zero. Hand it to members over a protected channel, not in arguments or
+// Writes a new secret: 64 hexadecimal digits and a NUL. Pass it to members over a protected channel, not in arguments or
 // environment variables.
 //
 // Arguments: `text` has `length` bytes, 65 or more; `error` may be null.
@@ -414,71 +417,73 @@ int32_t rdmc_secret_random(char *text,
                            struct rdmc_error *error);
 
 // Makes progress and runs callbacks, in a context with `caller_makes_progress` only. Waits for at most `wait_ms` if there is
-// nothing to do, or while another thread makes progress. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+// nothing to do, or while another thread makes progress. `*ran`, unless `ran` is null: 1 if this thread ran a callback, else 0.
 //
-// Errors: `RDMC_STATE` if the context has a thread that makes progress, and in a callback; `RDMC_CLOSED`, and `RDMC_PANICKED` after a bug.
+// Errors: `RDMC_STATE` if the context has a progress thread, and in a callback; `RDMC_CLOSED`; `RDMC_PANICKED` after a bug.
 //
-// Arguments: `context` is valid; `ran` may be null or written; `error` may be null.
+// Arguments: `context` is valid; `ran` is null or writable; `error` may be null.
 int32_t rdmc_progress(const struct rdmc_context *context,
                       uint64_t wait_ms,
                       int32_t *ran,
                       struct rdmc_error *error);
 
-// Writes a descriptor that is readable when `rdmc_progress` has something to do, also when time has passed: for a program that waits
-// for several things by poll(2), select(2) or epoll(7), in a context with `caller_makes_progress` and the fabric tcp.
+// Writes a descriptor that is readable when `rdmc_progress` has something to do, timers included. For programs with an event
+// loop (poll(2), select(2), epoll(7)), in a context with `caller_makes_progress` and the fabric tcp.
 //
-// Call `rdmc_progress` with `wait_ms` 0 each time it is readable, and then `rdmc_receive` with `timeout_ms` 0 for each group
-// without callbacks, until it returns `RDMC_TIMEOUT`. Other calls, on any thread, make it readable if there is something to do after
-// them. It reports nothing of teams, whose operations block.
+// Each time the descriptor is readable, call `rdmc_progress` with `wait_ms` 0, and then, for each group without callbacks,
+// `rdmc_receive` with `timeout_ms` 0 until it returns `RDMC_TIMEOUT`. Other calls, on any thread, make the descriptor
+// readable if they leave something to do. The descriptor does not cover teams, whose operations block.
 //
-// The descriptor is the context's, the same for each call: it is only waited for, neither read nor closed, and not used once the
-// context is closed or freed: remove it from an epoll descriptor before. Wait for it level-triggered. Blocks while the context is busy, for 10
-// seconds at most, in the first call; others do not block. Errors: `RDMC_STATE` if the context has a thread that makes
-// progress; `RDMC_UNSUPPORTED` over other fabrics, where a thread that calls `rdmc_progress` waits instead; `RDMC_SYSTEM` if the
-// process has no descriptors left.
+// The descriptor belongs to the context, and each call writes the same one. Only wait for it, level-triggered; do not read or
+// close it. Remove it from an epoll descriptor before the context is closed or freed. The first call blocks while the context
+// is busy, for at most 10 seconds; later calls do not block.
 //
-// Arguments: `context` is valid; `fd` may be written; `error` may be null.
+// Errors: `RDMC_STATE` if the context has a progress thread; `RDMC_UNSUPPORTED` over other fabrics, where a thread has to wait
+// in `rdmc_progress`; `RDMC_SYSTEM` if the process has no descriptors left.
+//
+// Arguments: `context` is valid; `fd` is writable; `error` may be null.
 int32_t rdmc_context_fd(const struct rdmc_context *context,
                         int *fd,
                         struct rdmc_error *error);
 
-// What the context has done so far. Blocks while it is busy, for 10 seconds at most.
+// Writes the counters of the context. Blocks while the context is busy, for at most 10 seconds.
 //
-// Arguments: `context` is valid; `counters` may be written; `error` may be null.
+// Arguments: `context` is valid; `counters` is writable; `error` may be null.
 int32_t rdmc_context_counters(const struct rdmc_context *context,
                               struct rdmc_counters *counters,
                               struct rdmc_error *error);
 
-// Ends a context, and frees it, whatever is returned. Groups that are still open fail at all their members: to end without a
-// failure, close them first. Blocks for `timeout_ms` at most; not allowed in callbacks. Does nothing for null.
+// Closes a context and frees it, whatever the result. Groups that are still open fail at all their members; to end without a
+// failure, close them first. Blocks for at most `timeout_ms`; not allowed in callbacks. Does nothing for null.
 //
 // Arguments: `context` is null, or valid and not used again; `error` may be null.
 int32_t rdmc_context_close(struct rdmc_context *context,
                            uint64_t timeout_ms,
                            struct rdmc_error *error);
 
-// As `rdmc_context_close`, within 5 seconds and without a result. In a child of fork(2) it leaves everything to the parent.
+// As `rdmc_context_close`, with a timeout of 5 seconds and without a result. Does nothing in a child of fork(2).
 //
 // Arguments: `context` is null, or valid and not used again.
 void rdmc_context_free(struct rdmc_context *context);
 
-// Opens a GPU by its number among those that this process sees: its primary context, which CUDA's run time uses, too. CUDA's driver is
-// opened here; a machine without it gets `RDMC_UNSUPPORTED`. `library`: its path, or NULL for libcuda.so.1. `chunk_bytes`:
-// a multiple of 16, the same at all members of a team; 0 for 64 MiB. Three chunks of pinned memory are allocated when they are needed.
+// Opens a GPU by its number among those visible to this process, with its primary context, which the CUDA runtime also uses.
+// Loads the CUDA driver; returns `RDMC_UNSUPPORTED` on a machine without it. `library`: path of the driver, or NULL for
+// libcuda.so.1. `chunk_bytes`: a multiple of 16, the same at all members of a team; 0 for 64 MiB. Three chunks of pinned memory
+// are allocated on first use.
 //
-// Arguments: `library` is null, or ends with a zero; `device` may be written; `error` may be null.
+// Arguments: `library` is null or NUL-terminated; `device` is writable; `error` may be null.
 int32_t rdmc_device_open(const char *library,
                          uint32_t ordinal,
                          uint64_t chunk_bytes,
                          struct rdmc_device **device,
                          struct rdmc_error *error);
 
-// Replaces `length` bytes of memory of a device (a `CUdeviceptr`) at all members by those of the root. All members call this, with
-// the same length and the same `chunk_bytes`. `stream` is a `CUstream` or `cudaStream_t` as a number, 0 for the default one: copies begin
-// after what was queued there before, and what is queued there afterwards sees the result. Returns before the last copies end:
-// `rdmc_device_settle`. Blocks.
+// Replaces `length` bytes of device memory at `address` (a `CUdeviceptr`) at all members by those of the root. All members call
+// this, with the same length and `chunk_bytes`. `stream` is a `CUstream` or `cudaStream_t` as a number, 0 for the default
+// stream: copies start after work queued on it before, and work queued on it afterwards sees the result. Blocks, but returns
+// before the last copies end; `rdmc_device_settle` waits for them.
 //
-// Arguments: `device` and `team` are valid; the memory and the stream stay until the copies have ended; `error` may be null.
+// Arguments: `device` and `team` are valid; memory and stream remain valid until the copies have ended; `error` may be null.
 int32_t rdmc_team_broadcast_device(const struct rdmc_team *team,
                                    uint32_t root,
                                    const struct rdmc_device *device,
@@ -488,9 +493,9 @@ int32_t rdmc_team_broadcast_device(const struct rdmc_team *team,
                                    uint64_t timeout_ms,
                                    struct rdmc_error *error);
 
-// As `rdmc_team_all_reduce`, of `count` elements in memory of a device; otherwise as `rdmc_team_broadcast_device`.
+// As `rdmc_team_all_reduce`, for `count` elements in device memory; otherwise as `rdmc_team_broadcast_device`.
 //
-// Arguments: As of `rdmc_team_broadcast_device`.
+// Arguments: As for `rdmc_team_broadcast_device`.
 int32_t rdmc_team_all_reduce_device(const struct rdmc_team *team,
                                     const struct rdmc_device *device,
                                     uint64_t address,
@@ -501,52 +506,52 @@ int32_t rdmc_team_all_reduce_device(const struct rdmc_team *team,
                                     uint64_t timeout_ms,
                                     struct rdmc_error *error);
 
-// Waits until the copies of all operations on a device have ended.
+// Waits until the copies of all operations on the device have ended.
 //
 // Arguments: `device` is valid; `error` may be null.
 int32_t rdmc_device_settle(const struct rdmc_device *device, uint64_t timeout_ms, struct rdmc_error *error);
 
-// Frees a device, after its copies have ended: blocks for 10 seconds at most. Does nothing for null, and in a child of fork(2).
+// Frees a device after its copies have ended; blocks for at most 10 seconds. Does nothing for null, or in a child of fork(2).
 //
 // Arguments: `device` is null, or valid and not used again.
 void rdmc_device_free(struct rdmc_device *device);
 
-// Joins a group, together with all its other members, which must do the same with equal settings; messages are received by
-// `rdmc_receive`. Blocks for `connect_timeout_ms` at most.
+// Creates a group, together with all its other members, which must make the same call with equal settings. Messages are
+// received by `rdmc_receive`. Blocks for at most `connect_timeout_ms`.
 //
-// Errors: `RDMC_INVALID` names the setting, also a number that is in use; `RDMC_UNREACHABLE` names the member that was not reached, has
-// refused, or has other settings, and which; `RDMC_TIMEOUT` names those that did not appear in time.
+// Errors: `RDMC_INVALID` names the setting, including a number in use; `RDMC_UNREACHABLE` names the member that is unreachable,
+// refused, or has different settings, and these settings; `RDMC_TIMEOUT` names the members that did not appear in time.
 //
-// Arguments: `context` is valid, `settings` as documented; `group` may be written; `error` may be null.
+// Arguments: `context` is valid; `settings` is as documented; `group` is writable; `error` may be null.
 int32_t rdmc_group_create(const struct rdmc_context *context,
                           const struct rdmc_group_settings *settings,
                           struct rdmc_group **group,
                           struct rdmc_error *error);
 
-// As `rdmc_group_create`, but messages are received through callbacks. If it fails, none is called but `destroy`.
+// As `rdmc_group_create`, but messages are received through callbacks. If the call fails, `destroy` is the only one called.
 //
-// Arguments: As of `rdmc_group_create`; `callbacks` is as documented, and its functions may be called on another thread.
+// Arguments: As for `rdmc_group_create`; `callbacks` is as documented, and its functions may be called on another thread.
 int32_t rdmc_group_create_with_callbacks(const struct rdmc_context *context,
                                          const struct rdmc_group_settings *settings,
                                          const struct rdmc_callbacks *callbacks,
                                          struct rdmc_group **group,
                                          struct rdmc_error *error);
 
-// Queues a message for all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
-// queued; with 0 it does not wait. The buffer is taken, and released when this member is done with the message, or at
-// once if the call fails. `*message`, if not null, is the message's number: how many were sent before.
+// Queues a message to all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
+// queued; does not wait if it is 0. The buffer is taken, and is released when this member is done with the message, or at
+// once if the call fails. `*message`, unless `message` is null, is the message's number: how many were sent before it.
 //
-// Errors: `RDMC_QUEUE_FULL` in the end; `RDMC_STATE`: this member is not the root; `RDMC_CLOSED`, or why the group has failed.
+// Errors: `RDMC_QUEUE_FULL` at the timeout; `RDMC_STATE` if this member is not the root; `RDMC_CLOSED`; the group's failure.
 //
-// Arguments: `group` is valid; the buffer is as documented; `message` may be null or written; `error` may be null.
+// Arguments: `group` is valid; the buffer is as documented; `message` is null or writable; `error` may be null.
 int32_t rdmc_send(const struct rdmc_group *group,
                   struct rdmc_buffer buffer,
                   uint64_t timeout_ms,
                   uint64_t *message,
                   struct rdmc_error *error);
 
-// Waits until this member is done with so many messages of the group: their buffers are released, or will be in a moment.
-// Other members may still be receiving them; only a successful close means that all have them.
+// Waits until this member is done with the group's first `messages` messages: their buffers are released, or are about to be.
+// Other members may still be receiving them; only a successful close or `rdmc_wait_delivered` means that all have them.
 //
 // Arguments: `group` is valid; `error` may be null.
 int32_t rdmc_wait_complete(const struct rdmc_group *group,
@@ -554,8 +559,8 @@ int32_t rdmc_wait_complete(const struct rdmc_group *group,
                            uint64_t timeout_ms,
                            struct rdmc_error *error);
 
-// At the root: waits until every member has so many messages, counted from the first: they are in place there, and stay so if
-// members fail later. Messages may still be sent meanwhile.
+// At the root: waits until the first `messages` messages are in place at every member; they remain so if members fail later.
+// Messages may be sent meanwhile.
 //
 // Arguments: `group` is valid; `error` may be null.
 int32_t rdmc_wait_delivered(const struct rdmc_group *group,
@@ -563,73 +568,74 @@ int32_t rdmc_wait_delivered(const struct rdmc_group *group,
                             uint64_t timeout_ms,
                             struct rdmc_error *error);
 
-// How many messages, counted from the first, every member has, as far as the root knows: it learns that with
-// `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members, until the group has ended.
+// Returns how many messages, from the first on, the root knows to be at every member. The root learns it with
+// `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members until the group has ended.
 //
-// Arguments: `group` is valid, or null: then it is 0.
+// Arguments: `group` is valid, or null, which returns 0.
 uint64_t rdmc_delivered(const struct rdmc_group *group);
 
-// Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
-// when the group is closed and all messages were received. Messages that were whole before the group has
-// failed are returned before the failure. The root receives nothing: there it is `RDMC_STATE` at once, and only reports the end of a group
-// that was closed, or has failed.
+// Waits for the next message, which is returned once it is announced; its bytes may still be arriving. `*message` is null
+// once the group is closed and all messages were received. Messages that were whole before the group failed are returned
+// before the failure. The root receives no messages: the call returns `RDMC_STATE` at once, unless the group is closing, closed
+// or failed; then it reports the end of the group.
 //
-// Errors: `RDMC_TIMEOUT`; why the group has failed; `RDMC_NO_MEMORY`: the posted buffer is too small, or memory cannot be allocated, and the
-// message remains the next one; `RDMC_STATE` also in a group with callbacks.
+// Errors: `RDMC_TIMEOUT`; the group's failure; `RDMC_NO_MEMORY` if the posted buffer is too small or memory cannot be allocated
+// (the message remains the next one); `RDMC_STATE` also in a group with callbacks.
 //
-// Arguments: `group` is valid; `message` may be written; `error` may be null.
+// Arguments: `group` is valid; `message` is writable; `error` may be null.
 int32_t rdmc_receive(const struct rdmc_group *group,
                      uint64_t timeout_ms,
                      struct rdmc_message **message,
                      struct rdmc_error *error);
 
-// Gives memory before a message arrives (`post_receive_buffer` in the paper's figure 1). Messages that have no memory take
-// posted buffers in order, one each, whatever their lengths; one that is too small is an error of `rdmc_receive`, and the
-// message takes the next. The buffer is taken, and released when the message is freed and this member is done with it; one that no
-// message took is released with the group. Messages that were announced before have memory of the library's.
+// Provides memory before a message arrives (`post_receive_buffer` in figure 1 of the paper). Messages without memory take
+// the posted buffers in order, one each, whatever their lengths. If a buffer is too small, `rdmc_receive` fails, and the
+// message takes the next buffer. The buffer is taken. It is released when the message is freed and this member is done with
+// the message; a buffer that no message took is released with the group. Messages announced before the call use memory
+// allocated by the library.
 //
-// Arguments: `group` is valid; the buffer is as documented, writable; `error` may be null.
+// Arguments: `group` is valid; the buffer is as documented and writable; `error` may be null.
 int32_t rdmc_post_receive_buffer(const struct rdmc_group *group,
                                  struct rdmc_buffer buffer,
                                  struct rdmc_error *error);
 
-// Gives memory for a message for which the callback `incoming` has answered `RDMC_LATER`. The buffer is taken; if it is too
-// small or read-only the call fails, and another may be given.
+// Provides memory for a message for which the callback `incoming` returned `RDMC_LATER`. The buffer is taken. If it is too
+// small or read-only, the call fails, and another buffer may be passed.
 //
-// Arguments: As of `rdmc_post_receive_buffer`.
+// Arguments: As for `rdmc_post_receive_buffer`.
 int32_t rdmc_accept(const struct rdmc_group *group,
                     uint64_t message,
                     struct rdmc_buffer buffer,
                     struct rdmc_error *error);
 
-// Closes the group and waits until it has ended: success means that every message has reached every member. At members other
-// than the root it waits until the root closes; receive all messages first. The group is not freed. If the time runs out, the group
-// fails at all members. Not allowed in callbacks: `rdmc_group_start_close`.
+// Closes the group and waits until it has ended. Success means that every message has reached every member. Members other
+// than the root wait until the root closes; receive all messages first. The group is not freed. At the timeout the group
+// fails at all members. Not allowed in callbacks; use `rdmc_group_start_close` there.
 //
-// Errors: why the group has failed; `RDMC_TIMEOUT`; `RDMC_CLOSED` if it was closed before; `RDMC_STATE` in a callback.
+// Errors: the group's failure; `RDMC_TIMEOUT`; `RDMC_CLOSED` if the group was closed before; `RDMC_STATE` in a callback.
 //
 // Arguments: `group` is valid; `error` may be null.
 int32_t rdmc_group_close(const struct rdmc_group *group,
                          uint64_t timeout_ms,
                          struct rdmc_error *error);
 
-// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome, also at the root.
+// Starts closing the group, without waiting. A callback or `rdmc_receive` reports the outcome, at the root as well.
 //
 // Arguments: `group` is valid; `error` may be null.
 int32_t rdmc_group_start_close(const struct rdmc_group *group,
                                struct rdmc_error *error);
 
-// Makes the group fail at all members, for this reason (`NULL`: none in words).
+// Fails the group at all members, for this reason (`NULL`: a default text).
 //
-// Arguments: `group` is valid; `reason` ends with a zero; `error` may be null.
+// Arguments: `group` is valid; `reason` is null or NUL-terminated; `error` may be null.
 int32_t rdmc_group_abort(const struct rdmc_group *group, const char *reason, struct rdmc_error *error);
 
-// Returns why the group has failed, and `RDMC_OK` if it has not.
+// Returns the failure of the group, or `RDMC_OK` if the group has not failed.
 //
 // Arguments: `group` is valid; `error` may be null.
 int32_t rdmc_group_failure(const struct rdmc_group *group, struct rdmc_error *error);
 
-// Writes the name of the group's algorithm, the same at all members, as in binomial-pipeline. 64 bytes are enough.
+// Writes the name of the group's algorithm, for example binomial-pipeline; the same at all members. 64 bytes are enough.
 //
 // Arguments: `group` is valid; `text` has `length` bytes; `error` may be null.
 int32_t rdmc_group_algorithm(const struct rdmc_group *group,
@@ -637,41 +643,41 @@ int32_t rdmc_group_algorithm(const struct rdmc_group *group,
                              size_t length,
                              struct rdmc_error *error);
 
-// Length in bytes of every block of the group but the last of a message, the same at all members.
+// Returns the length in bytes of every block of a message but the last; the same at all members.
 //
 // Arguments: `group` is valid.
 uint64_t rdmc_group_block_bytes(const struct rdmc_group *group);
 
-// Frees a group; one that is not closed fails at all members. Does nothing for null.
+// Frees a group. A group that is not closed fails at all members. Does nothing for null.
 //
 // Arguments: `group` is null, or valid and not used again.
 void rdmc_group_free(struct rdmc_group *group);
 
-// How many messages of the group precede this one.
+// Returns how many messages of the group precede this one.
 //
 // Arguments: `message` is valid.
 uint64_t rdmc_message_number(const struct rdmc_message *message);
 
-// Length of the message in bytes.
+// Returns the length of the message in bytes.
 //
 // Arguments: `message` is valid.
 uint64_t rdmc_message_length(const struct rdmc_message *message);
 
-// Copies the next bytes of the message, in order; waits until some have arrived, for at most the group's `stall_timeout_ms`.
-// `*count` is how many; 0 at the end of the message.
+// Copies the next bytes of the message, in order. Waits until some have arrived, for at most the group's `stall_timeout_ms`.
+// `*count` is the number of bytes copied; 0 at the end of the message.
 //
-// Arguments: `message` is valid; `into` has `length` bytes; `count` may be written; `error` may be null.
+// Arguments: `message` is valid; `into` has `length` bytes; `count` is writable; `error` may be null.
 int32_t rdmc_message_read(struct rdmc_message *message,
                           void *into,
                           size_t length,
                           size_t *count,
                           struct rdmc_error *error);
 
-// Waits for the next range of bytes that has arrived, in the order of arrival, each byte once: `*length` bytes at `*offset` of
-// the message, to be read at `*data` until the next such call, or until the message is freed. `*length` is 0 when all
-// were returned. Independent of `rdmc_message_read`.
+// Waits for the next range of bytes in the order of arrival; each byte is returned once. The range has `*length` bytes from
+// `*offset` of the message on, readable at `*data` until the next such call or until the message is freed. `*length` is 0
+// once all bytes were returned. Independent of `rdmc_message_read`.
 //
-// Arguments: `message` is valid; `offset`, `data` and `length` may be written; `error` may be null.
+// Arguments: `message` is valid; `offset`, `data` and `length` are writable; `error` may be null.
 int32_t rdmc_message_next_block(struct rdmc_message *message,
                                 uint64_t timeout_ms,
                                 uint64_t *offset,
@@ -679,32 +685,32 @@ int32_t rdmc_message_next_block(struct rdmc_message *message,
                                 uint64_t *length,
                                 struct rdmc_error *error);
 
-// Waits until all bytes have arrived; they may be read at `*data` until the message is freed.
+// Waits until all bytes have arrived. They are readable at `*data` until the message is freed.
 //
-// Arguments: `message` is valid; `data` may be written; `error` may be null.
+// Arguments: `message` is valid; `data` is writable; `error` may be null.
 int32_t rdmc_message_data(struct rdmc_message *message,
                           uint64_t timeout_ms,
                           const void **data,
                           struct rdmc_error *error);
 
-// Waits until this member is done with the message (all bytes received, nothing left to relay), and frees it, whatever is returned.
-// A buffer that was posted for it is released then, or a moment later. Does nothing for null.
+// Waits until this member is done with the message (all bytes received, nothing left to relay), and frees it, whatever the
+// result. A buffer that was posted for the message is released then or shortly after. Does nothing for null.
 //
 // Arguments: `message` is null, or valid and not used again; `error` may be null.
 int32_t rdmc_message_finish(struct rdmc_message *message,
                             uint64_t timeout_ms,
                             struct rdmc_error *error);
 
-// Frees a message, received or not; other members get it all the same. Its memory is released when this member is done
-// with it. Does nothing for null.
+// Frees a message, received or not; other members still receive it. Its memory is released when this member is done
+// with the message. Does nothing for null.
 //
 // Arguments: `message` is null, or valid and not used again.
 void rdmc_message_free(struct rdmc_message *message);
 
-// Joins a team, together with all its other members, which must do the same with equal settings. Blocks for `connect_timeout_ms`
-// at most. A team outlives its context.
+// Creates a team, together with all its other members, which must make the same call with equal settings. Blocks for at most
+// `connect_timeout_ms`. A team may outlive its context.
 //
-// Arguments: `context` is valid, `settings` as documented; `team` may be written; `error` may be null.
+// Arguments: `context` is valid; `settings` is as documented; `team` is writable; `error` may be null.
 int32_t rdmc_team_create(const struct rdmc_context *context,
                          const struct rdmc_team_settings *settings,
                          struct rdmc_team **team,
@@ -717,7 +723,7 @@ int32_t rdmc_team_barrier(const struct rdmc_team *team, uint64_t timeout_ms, str
 
 // Replaces `length` bytes at all members by those of the root.
 //
-// Arguments: `team` is valid; `data` has `length` bytes that nobody else uses meanwhile; `error` may be null.
+// Arguments: `team` is valid; `data` has `length` bytes that only this call uses; `error` may be null.
 int32_t rdmc_team_broadcast(const struct rdmc_team *team,
                             uint32_t root,
                             void *data,
@@ -725,10 +731,10 @@ int32_t rdmc_team_broadcast(const struct rdmc_team *team,
                             uint64_t timeout_ms,
                             struct rdmc_error *error);
 
-// Replaces each of `count` elements of an `rdmc_type` at all members by its combination over all members, by an `rdmc_op`. All
-// have the same bits afterwards.
+// Replaces each of `count` elements of type `element` (an `rdmc_type`) at all members by its combination over all members with
+// `op` (an `rdmc_op`). The result has the same bits at all members.
 //
-// Arguments: `team` is valid; `values` has `count` elements that nobody else uses meanwhile; `error` may be null.
+// Arguments: `team` is valid; `values` has `count` elements that only this call uses; `error` may be null.
 int32_t rdmc_team_all_reduce(const struct rdmc_team *team,
                              void *values,
                              uint64_t count,
@@ -737,9 +743,9 @@ int32_t rdmc_team_all_reduce(const struct rdmc_team *team,
                              uint64_t timeout_ms,
                              struct rdmc_error *error);
 
-// As `rdmc_team_all_reduce`, with the result at the root only; elsewhere the values do not change.
+// As `rdmc_team_all_reduce`, with the result at the root only; at other members the values do not change.
 //
-// Arguments: As of `rdmc_team_all_reduce`.
+// Arguments: As for `rdmc_team_all_reduce`.
 int32_t rdmc_team_reduce(const struct rdmc_team *team,
                          uint32_t root,
                          void *values,
@@ -749,34 +755,34 @@ int32_t rdmc_team_reduce(const struct rdmc_team *team,
                          uint64_t timeout_ms,
                          struct rdmc_error *error);
 
-// Collects the bytes of all members, one member's after another's by rank, `length` bytes in all. Those of this
-// member are at their place before the call; all have the same length.
+// Collects the parts of all members at each member, in rank order, `length` bytes in total. All parts have the same length.
+// This member's part is in its place in `data` before the call.
 //
-// Arguments: `team` is valid; `data` has `length` bytes that nobody else uses meanwhile; `error` may be null.
+// Arguments: `team` is valid; `data` has `length` bytes that only this call uses; `error` may be null.
 int32_t rdmc_team_all_gather(const struct rdmc_team *team,
                              void *data,
                              uint64_t length,
                              uint64_t timeout_ms,
                              struct rdmc_error *error);
 
-// What this member of a team has done so far. Does not block.
+// Writes the counters of a team at this member. Does not block.
 //
-// Arguments: `team` is valid; `counters` may be written; `error` may be null.
+// Arguments: `team` is valid; `counters` is writable; `error` may be null.
 int32_t rdmc_team_counters(const struct rdmc_team *team,
                            struct rdmc_operation_counters *counters,
                            struct rdmc_error *error);
 
-// Makes the team fail at all members, for this reason (`NULL`: none in words).
+// Fails the team at all members, for this reason (`NULL`: a default text).
 //
-// Arguments: `team` is valid; `reason` ends with a zero; `error` may be null.
+// Arguments: `team` is valid; `reason` is null or NUL-terminated; `error` may be null.
 int32_t rdmc_team_abort(const struct rdmc_team *team, const char *reason, struct rdmc_error *error);
 
-// Ends a team when all members have called this, and frees it, whatever is returned. Does nothing for null.
+// Closes a team once all members have called this, and frees it, whatever the result. Does nothing for null.
 //
 // Arguments: `team` is null, or valid and not used again; `error` may be null.
 int32_t rdmc_team_close(struct rdmc_team *team, uint64_t timeout_ms, struct rdmc_error *error);
 
-// Frees a team that was not closed; it fails at all other members. Does nothing for null.
+// Frees a team that was not closed, which fails at all other members. Does nothing for null.
 //
 // Arguments: `team` is null, or valid and not used again.
 void rdmc_team_free(struct rdmc_team *team);

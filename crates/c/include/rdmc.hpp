@@ -1,12 +1,12 @@
-// rdmc for C++17: the functions of rdmc.h with owners, exceptions and spans. License: Apache-2.0.
+// rdmc for C++17: the functions of rdmc.h with RAII handles, exceptions and spans. License: Apache-2.0.
 //
-// What blocks, who owns what and which thread calls what is said in rdmc.h, for the function of the same name. Owners move and do not
-// copy; one that was moved from or closed may only be assigned to or destroyed. Times are std::chrono::milliseconds; rdmc::forever means
-// no limit.
+// rdmc.h documents blocking, ownership and threads, for the function of the same name. Handles can be moved but not copied; a handle
+// that was moved from or closed may only be assigned to or destroyed. Timeouts are std::chrono::milliseconds; rdmc::forever means no
+// limit.
 //
-// Errors are thrown as rdmc::error, which names the member. Besides it only std::bad_alloc is thrown, where there is no memory for
-// an object of this header. Functions that are noexcept, and destructors, throw nothing. Functions of the application that this
-// library calls (rdmc::application, and what releases a buffer) may not throw: if one does, the process is terminated.
+// Errors are thrown as rdmc::error, which names the member. The only other exception is std::bad_alloc, if there is no memory for an
+// object of this header. noexcept functions and destructors do not throw. Functions of the application that this library calls
+// (rdmc::application, and functions that release a buffer) must not throw; if one does, the process is terminated.
 //
 // rdmc::paper is the interface of figure 1 of the paper (Behrens, Jha, Birman, Tremel: RDMC, DSN 2018), in rdmc_paper.hpp.
 #ifndef RDMC_HPP
@@ -33,16 +33,16 @@ using milliseconds = std::chrono::milliseconds;
 // No limit.
 inline constexpr milliseconds forever = milliseconds::max();
 
-// A call that has failed.
+// The error of a failed call.
 class error : public std::exception {
  public:
   explicit error(const rdmc_error &from) : error_(from) {}
   const char *what() const noexcept override { return error_.text; }
-  // What kind of failure it is.
+  // The kind of failure.
   rdmc_code code() const noexcept { return static_cast<rdmc_code>(error_.code); }
-  // The rank of the member that caused it; -1 if none did, or if it is not known.
+  // The rank of the member that caused the error; -1 if none did, or if it is unknown.
   std::int64_t member() const noexcept { return error_.member; }
-  // Of a group that has failed: how many messages are known to be at every member.
+  // If a group has failed: how many messages, from the first on, are known to be at every member.
   std::uint64_t delivered() const noexcept { return error_.delivered; }
 
  private:
@@ -56,7 +56,7 @@ inline std::uint64_t count(milliseconds time) {
   return time.count() < 0 ? 0 : static_cast<std::uint64_t>(time.count());
 }
 
-// Calls a function of rdmc.h with an rdmc_error as its last argument, and throws that.
+// Calls a function of rdmc.h with an rdmc_error as its last argument, and throws the error if the call fails.
 template <typename Function, typename... Arguments>
 void call(Function function, Arguments... arguments) {
   rdmc_error failure;
@@ -86,7 +86,7 @@ inline std::vector<const char *> pointers(const std::vector<std::string> &texts)
   return all;
 }
 
-// Whether elements lie one behind another: std::vector, std::string, std::array, std::span and their like.
+// Whether a type's elements are contiguous: std::vector, std::string, std::array, std::span and similar types.
 template <typename Type, typename = void>
 struct is_contiguous : std::false_type {};
 template <typename Type>
@@ -95,13 +95,13 @@ struct is_contiguous<Type, std::void_t<decltype(*std::declval<Type &>().data()),
 
 }  // namespace detail
 
-// The version of the library, as in 0.1.0.
+// Returns the version of the library, for example 0.1.0.
 inline const char *version() noexcept { return rdmc_version(); }
 
-// Whether the library was built with a feature: "fabric".
+// Whether the library was built with the feature: "fabric".
 inline bool has(const char *feature) noexcept { return rdmc_has(feature) != 0; }
 
-// A new secret: 64 hexadecimal digits.
+// Returns a new secret: 64 hexadecimal digits.
 inline std::string random_secret() {
   char text[65];
   detail::call(rdmc_secret_random, text, sizeof text);
@@ -116,9 +116,9 @@ struct bytes {
   const std::uint8_t *end() const noexcept { return data + size; }
 };
 
-// Memory for the library, which keeps `memory` until it no longer uses it: a container of elements that lie one behind another, or a
-// pointer that owns one (std::shared_ptr, std::unique_ptr), of which an empty one is no bytes. A std::span and the like own
-// nothing: what they point to has to exist until then. Memory to receive into is written also if the elements are const.
+// Makes a buffer of `memory`, which the library keeps until it no longer uses it: a container with contiguous elements, or a pointer
+// that owns one (std::shared_ptr, std::unique_ptr; an empty pointer has no bytes). A std::span or similar view owns nothing: its memory
+// must remain valid until then. Memory to receive into is written even if the elements are const.
 template <typename Memory>
 rdmc_buffer buffer_of(Memory memory) {
   rdmc_buffer buffer{};
@@ -138,7 +138,8 @@ rdmc_buffer buffer_of(Memory memory) {
   return buffer;
 }
 
-// Memory that the caller keeps until the library is done with it, and calls `released` then, on any thread.
+// Makes a buffer of memory that the caller keeps valid until the library no longer uses it; then the library calls `released`, on any
+// thread.
 inline rdmc_buffer buffer_of(void *data, std::size_t length, std::function<void()> released = {}) {
   rdmc_buffer buffer{};
   buffer.data = data;
@@ -153,19 +154,19 @@ inline rdmc_buffer buffer_of(void *data, std::size_t length, std::function<void(
   return buffer;
 }
 
-// Memory of the library, all zeros, in huge pages where the system has them. If it is not handed on, its `release` is to be called.
+// Allocates zeroed memory, in huge pages where the system has them. Pass the buffer to a function that takes it, or call its `release`.
 inline rdmc_buffer allocate(std::uint64_t length) {
   rdmc_buffer buffer{};
   detail::call(rdmc_allocate, length, &buffer);
   return buffer;
 }
 
-// Memory that stays registered with the network of a context; buffers of it outlive it.
+// Memory that remains registered with the network of a context. Its buffers may outlive the region.
 class region {
  public:
   explicit region(rdmc_region *handle) : handle_(handle) {}
   rdmc_region *get() const noexcept { return handle_.get(); }
-  // A part of it, to be sent or received into.
+  // Makes a buffer of a part of the region, to send or to receive into.
   rdmc_buffer buffer(std::uint64_t offset, std::uint64_t length) const {
     rdmc_buffer part{};
     detail::call(rdmc_region_buffer, get(), offset, length, &part);
@@ -176,65 +177,65 @@ class region {
   detail::owner<rdmc_region, rdmc_region_free> handle_;
 };
 
-// A message that is received; its bytes may still be arriving.
+// A received message; its bytes may still be arriving.
 class message {
  public:
   explicit message(rdmc_message *handle) : handle_(handle) {}
-  // False for what rdmc::group::receive returns when the group is closed.
+  // False for the result of rdmc::group::receive once the group is closed.
   explicit operator bool() const noexcept { return handle_ != nullptr; }
   std::uint64_t number() const noexcept { return rdmc_message_number(handle_.get()); }
   std::uint64_t size() const noexcept { return rdmc_message_length(handle_.get()); }
-  // The next bytes in order, at least one; 0 at the end.
+  // Copies the next bytes in order, and returns how many: at least one; 0 at the end of the message.
   std::size_t read(void *into, std::size_t length) {
     std::size_t count = 0;
     detail::call(rdmc_message_read, handle_.get(), into, length, &count);
     return count;
   }
-  // All bytes, once they have arrived; until the message is gone.
+  // Waits for all bytes and returns them; valid until the message is destroyed.
   bytes data(milliseconds timeout) {
     const void *data = nullptr;
     detail::call(rdmc_message_data, handle_.get(), detail::count(timeout), &data);
     return {static_cast<const std::uint8_t *>(data), static_cast<std::size_t>(size())};
   }
-  // The next bytes in the order of arrival, and where they are in the message; none at the end. Until the next call.
+  // Returns the next bytes in the order of arrival, with their offset in the message; empty at the end. Valid until the next call.
   std::pair<std::uint64_t, bytes> next_block(milliseconds timeout) {
     std::uint64_t offset = 0, length = 0;
     const void *data = nullptr;
     detail::call(rdmc_message_next_block, handle_.get(), detail::count(timeout), &offset, &data, &length);
     return {offset, {static_cast<const std::uint8_t *>(data), static_cast<std::size_t>(length)}};
   }
-  // Waits until this member is done with the message; a buffer that was posted for it is released then.
+  // Waits until this member is done with the message; a buffer that was posted for the message is released then.
   void finish(milliseconds timeout) { detail::call(rdmc_message_finish, handle_.release(), detail::count(timeout)); }
 
  private:
   detail::owner<rdmc_message, rdmc_message_free> handle_;
 };
 
-// The callbacks of a group, as virtual functions; the object lives until no more is called. They may not throw.
+// The callbacks of a group, as virtual functions, which must not throw. The object is destroyed after the last callback.
 class application {
  public:
   virtual ~application() = default;
-  // Where to receive a message: fills the buffer, or answers RDMC_LATER or RDMC_REFUSE.
+  // Chooses where to receive a message: fills in the buffer, or returns RDMC_LATER or RDMC_REFUSE.
   virtual rdmc_answer incoming(std::uint64_t message, std::uint64_t length, rdmc_buffer &buffer) noexcept = 0;
-  // This member is done with a message, which is at `data` until this returns.
+  // This member is done with a message, which is at `data` until the callback returns.
   virtual void complete(std::uint64_t message, void *data, std::uint64_t length) noexcept = 0;
   virtual void received(std::uint64_t) noexcept {}
-  // These bytes of a message are in place, `length` from `offset` on; with `report_blocks`.
+  // `length` bytes of a message, from `offset` on, are in place. Called with `report_blocks` only.
   virtual void block(std::uint64_t message, std::uint64_t offset, std::uint64_t length) noexcept {
     static_cast<void>(message), static_cast<void>(offset), static_cast<void>(length);
   }
-  // Every member has so many messages; at the root, with `report_delivered` or while wait_delivered waits.
+  // Every member has this many messages. Called at the root only, with `report_delivered` or while wait_delivered waits.
   virtual void delivered(std::uint64_t) noexcept {}
   virtual void failed(const error &) noexcept {}
   virtual void closed() noexcept {}
 };
 
-// One group at one member. Gone without close(): the group fails at all members.
+// A group at one member. If it is destroyed without close(), the group fails at all members.
 class group {
  public:
   explicit group(rdmc_group *handle) : handle_(handle) {}
   rdmc_group *get() const noexcept { return handle_.get(); }
-  // Queues a message for all members, and returns its number. The buffer is released when it is done, or if this throws.
+  // Queues a message to all members and returns its number. The buffer is released when this member is done with it, or if send throws.
   std::uint64_t send(rdmc_buffer buffer, milliseconds timeout) {
     std::uint64_t number = 0;
     detail::call(rdmc_send, get(), buffer, detail::count(timeout), &number);
@@ -243,13 +244,13 @@ class group {
   void wait_complete(std::uint64_t messages, milliseconds timeout) {
     detail::call(rdmc_wait_complete, get(), messages, detail::count(timeout));
   }
-  // At the root: waits until every member has so many messages, counted from the first.
+  // At the root: waits until every member has the first `messages` messages.
   void wait_delivered(std::uint64_t messages, milliseconds timeout) {
     detail::call(rdmc_wait_delivered, get(), messages, detail::count(timeout));
   }
-  // How many messages every member has, as far as the root knows.
+  // Returns how many messages the root knows to be at every member.
   std::uint64_t delivered() const noexcept { return rdmc_delivered(get()); }
-  // The next message; false when the group is closed. At the root an error, until the group is closed.
+  // Waits for the next message; the result is false once the group is closed. At the root an error until the group is closing.
   message receive(milliseconds timeout) {
     rdmc_message *next = nullptr;
     detail::call(rdmc_receive, get(), detail::count(timeout), &next);
@@ -257,17 +258,17 @@ class group {
   }
   void post_receive_buffer(rdmc_buffer buffer) { detail::call(rdmc_post_receive_buffer, get(), buffer); }
   void accept(std::uint64_t message, rdmc_buffer buffer) { detail::call(rdmc_accept, get(), message, buffer); }
-  // Success: every message has reached every member.
+  // Closes the group; on success every message has reached every member.
   void close(milliseconds timeout) { detail::call(rdmc_group_close, get(), detail::count(timeout)); }
   void start_close() { detail::call(rdmc_group_start_close, get()); }
-  // Makes the group fail at all members, for this reason.
+  // Fails the group at all members, for this reason.
   void abort(const char *reason) { detail::call(rdmc_group_abort, get(), reason); }
-  // Why the group has failed, if it has.
+  // The failure of the group, if it has failed.
   std::optional<error> failure() const noexcept {
     rdmc_error found;
     return rdmc_group_failure(get(), &found) == RDMC_OK ? std::nullopt : std::optional<error>(found);
   }
-  // What the group took, the same at all members: the name of its algorithm, and the length of a block.
+  // The algorithm's name and the block length of the group, the same at all members.
   std::string algorithm() const {
     char text[64];
     detail::call(rdmc_group_algorithm, get(), text, sizeof text);
@@ -279,7 +280,7 @@ class group {
   detail::owner<rdmc_group, rdmc_group_free> handle_;
 };
 
-// Numbers of 16 bits, for which C++17 has no type: the bits of IEEE 754 binary16, and the upper half of a float.
+// 16-bit floating point numbers, for which C++17 has no types: the bits of IEEE 754 binary16, and the upper half of a float.
 struct f16 {
   std::uint16_t bits;
 };
@@ -289,7 +290,8 @@ struct bf16 {
 
 namespace detail {
 
-// The rdmc_type of integers by their size, so that long and long long both have one; not of char, whose sign depends on the processor.
+// The rdmc_type of an element type. Integers map by size, so that long and long long both have one; char, whose sign depends on the
+// processor, has none.
 template <typename Element>
 constexpr rdmc_type type_of() {
   constexpr bool is_integer = std::is_integral_v<Element> && !std::is_same_v<Element, bool> && !std::is_same_v<Element, char>;
@@ -303,7 +305,7 @@ constexpr rdmc_type type_of() {
   } else if constexpr (std::is_same_v<Element, double>) {
     return RDMC_TYPE_F64;
   } else {
-    static_assert(is_integer, "elements of this type are not combined; give the rdmc_type if it is one of those");
+    static_assert(is_integer, "elements of this type have no rdmc_type; if one fits, pass it as an argument");
     if constexpr (sizeof(Element) == 1) return is_signed ? RDMC_TYPE_I8 : RDMC_TYPE_U8;
     if constexpr (sizeof(Element) == 2) return is_signed ? RDMC_TYPE_I16 : RDMC_TYPE_U16;
     if constexpr (sizeof(Element) == 4) return is_signed ? RDMC_TYPE_I32 : RDMC_TYPE_U32;
@@ -313,10 +315,10 @@ constexpr rdmc_type type_of() {
 
 }  // namespace detail
 
-// A GPU, for operations of teams on its memory. Addresses and streams of CUDA are numbers.
+// A GPU, for team operations on its memory. CUDA addresses and streams are passed as numbers.
 class device {
  public:
-  // `library`: the path of CUDA's driver; NULL for libcuda.so.1. `chunk_bytes`: 0 for the default.
+  // `library`: the path of the CUDA driver; NULL for libcuda.so.1. `chunk_bytes`: 0 for the default.
   explicit device(std::uint32_t ordinal, const char *library = nullptr, std::uint64_t chunk_bytes = 0) {
     rdmc_device *made = nullptr;
     detail::call(rdmc_device_open, library, ordinal, chunk_bytes, &made);
@@ -330,13 +332,13 @@ class device {
   detail::owner<rdmc_device, rdmc_device_free> handle_;
 };
 
-// Members that call operations together. Gone without close(): the team fails at all other members.
+// Members that call operations together. If it is destroyed without close(), the team fails at all other members.
 class team {
  public:
   explicit team(rdmc_team *handle) : handle_(handle) {}
   rdmc_team *get() const noexcept { return handle_.get(); }
   void barrier(milliseconds timeout) { detail::call(rdmc_team_barrier, get(), detail::count(timeout)); }
-  // What this member has done so far.
+  // Returns the counters of the team at this member.
   rdmc_operation_counters counters() const {
     rdmc_operation_counters counters{};
     detail::call(rdmc_team_counters, get(), &counters);
@@ -351,7 +353,7 @@ class team {
   void all_reduce(Element *values, std::size_t count, rdmc_op op, milliseconds timeout) {
     all_reduce(values, count, detail::type_of<Element>(), op, timeout);
   }
-  // For types of 16 bits that this header does not know, as _Float16, and for types known at run time.
+  // For 16-bit types that this header does not know, such as _Float16, and for types known only at run time.
   void all_reduce(void *values, std::size_t count, rdmc_type type, rdmc_op op, milliseconds timeout) {
     detail::call(rdmc_team_all_reduce, get(), values, std::uint64_t{count}, static_cast<std::int32_t>(type),
                  static_cast<std::int32_t>(op), detail::count(timeout));
@@ -364,24 +366,24 @@ class team {
     detail::call(rdmc_team_reduce, get(), root, values, std::uint64_t{count}, static_cast<std::int32_t>(type),
                  static_cast<std::int32_t>(op), detail::count(timeout));
   }
-  // `count` elements in all, of which this member's are at their place.
+  // Collects `count` elements in total; this member's are in their place before the call.
   template <typename Element>
   void all_gather(Element *values, std::size_t count, milliseconds timeout) {
     static_assert(std::is_trivially_copyable_v<Element>, "bytes are copied");
     detail::call(rdmc_team_all_gather, get(), values, bytes_of(values, count), detail::count(timeout));
   }
-  // `length` bytes at `address` of a device.
+  // Broadcasts `length` bytes at `address` of a device.
   void broadcast_device(std::uint32_t root, const device &device, std::uint64_t address, std::uint64_t length,
                         std::size_t stream, milliseconds timeout) {
     detail::call(rdmc_team_broadcast_device, get(), root, device.get(), address, length, stream, detail::count(timeout));
   }
-  // `count` elements at `address` of a device.
+  // Reduces `count` elements at `address` of a device.
   void all_reduce_device(const device &device, std::uint64_t address, std::uint64_t count, rdmc_type type, rdmc_op op,
                          std::size_t stream, milliseconds timeout) {
     detail::call(rdmc_team_all_reduce_device, get(), device.get(), address, count, static_cast<std::int32_t>(type),
                  static_cast<std::int32_t>(op), stream, detail::count(timeout));
   }
-  // Makes the team fail at all members, for this reason; on any thread, also while another one waits in an operation.
+  // Fails the team at all members, for this reason. Allowed on any thread, even while another thread waits in an operation.
   void abort(const char *reason) { detail::call(rdmc_team_abort, get(), reason); }
   void close(milliseconds timeout) { detail::call(rdmc_team_close, handle_.release(), detail::count(timeout)); }
 
@@ -397,7 +399,7 @@ class team {
 // A member's endpoint in the network.
 class context {
  public:
-  // `settings.size` is set here; what is 0 or NULL means the default.
+  // Sets `settings.size`; a field that is 0 or NULL selects the default.
   explicit context(rdmc_context_settings settings) {
     settings.size = sizeof settings;
     rdmc_context *made = nullptr;
@@ -406,7 +408,7 @@ class context {
   }
   context(const std::string &listen, const std::string &secret) : context(settings_of(listen, secret)) {}
   rdmc_context *get() const noexcept { return handle_.get(); }
-  // On which others connect to it, with the port that was selected.
+  // Returns the address to which other members connect, with the selected port.
   std::string address() const {
     char text[64];
     detail::call(rdmc_context_address, get(), text, sizeof text);
@@ -421,7 +423,7 @@ class context {
   }
   group create_group(std::uint64_t number, const std::vector<std::string> &members, std::uint32_t rank,
                      std::unique_ptr<application> callbacks, rdmc_group_settings settings = {}) {
-    if (!callbacks) detail::fail(RDMC_INVALID, "callbacks is empty; use create_group without them to receive by calls");
+    if (!callbacks) detail::fail(RDMC_INVALID, "callbacks is null; to receive without callbacks, omit the argument");
     auto texts = fill(settings, number, members, rank);
     rdmc_callbacks functions = functions_of(std::move(callbacks));
     rdmc_group *made = nullptr;
@@ -441,13 +443,13 @@ class context {
     detail::call(rdmc_region_create, get(), buffer, &made);
     return region(made);
   }
-  // What it has done so far.
+  // Returns the counters of the context.
   rdmc_counters counters() const {
     rdmc_counters counters{};
     detail::call(rdmc_context_counters, get(), &counters);
     return counters;
   }
-  // A descriptor of the context's that is readable when progress() has something to do; see rdmc_context_fd.
+  // Returns the context's descriptor, which is readable when progress() has something to do; see rdmc_context_fd.
   int fd() const {
     int descriptor = -1;
     detail::call(rdmc_context_fd, get(), &descriptor);
@@ -467,7 +469,7 @@ class context {
     settings.secret = secret.c_str();
     return settings;
   }
-  // The pointers that the settings refer to.
+  // Fills in the settings, and returns the array to which they point.
   template <typename Settings>
   static std::vector<const char *> fill(Settings &settings, std::uint64_t number,
                                         const std::vector<std::string> &members, std::uint32_t rank) {

@@ -1,4 +1,4 @@
-//! Memory that goes from the application to the library and back.
+//! Memory that the application passes to the library.
 
 use std::ffi::c_void;
 
@@ -10,11 +10,11 @@ use crate::{
     guard::{free, guarded, missing, object, put},
 };
 
-/// Memory that is given to the library: bytes, and how to give them back.
+/// Memory passed to the library, with the function that releases it.
 ///
-/// The library calls `release` once, on any thread, when it no longer uses the memory, also if the call that took
-/// the buffer fails. Until then the memory exists; of a message that is sent it does not change, and where a message is received only
-/// the library writes and reads it. `release` may not call the library.
+/// The library calls `release` once, on any thread, when it no longer uses the memory, even if the call that took
+/// the buffer fails. Until then the memory must remain valid. Memory that is sent must not change; memory that is
+/// received into may be read and written only by the library. `release` must not call the library.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
@@ -22,31 +22,31 @@ pub struct Buffer {
     pub data: *mut c_void,
     /// Length in bytes.
     pub length: u64,
-    /// Gives the memory back, with `private_data`; null for memory that exists until the context is closed.
+    /// Releases the memory; null for memory that remains valid until the context is closed.
     pub release: Option<unsafe extern "C" fn(private_data: *mut c_void)>,
-    /// For `release`.
+    /// The argument of `release`.
     pub private_data: *mut c_void,
 }
 
-/// Memory that stays registered with the network: see `rdmc_region_create`.
+/// Memory that remains registered with the network; see `rdmc_region_create`.
 #[derive(Debug)]
 pub struct MemoryRegion {
     region: Region,
 }
 
-/// What gives memory back.
+/// A function that releases memory.
 type Release = unsafe extern "C" fn(private_data: *mut c_void);
 
-/// Of buffers that [`Buffer::lend`] makes.
+/// The `release` of buffers that [`Buffer::lend`] makes.
 const RELEASE_REGION: Release = release_region;
 
-/// What a region keeps of a [`Buffer`].
+/// The owner of a region's memory: releases a [`Buffer`] when dropped.
 struct Released {
     release: Option<Release>,
     private_data: *mut c_void,
 }
 
-// SAFETY: the pointer is only handed to `release`, which may be called on any thread (rdmc.h).
+// SAFETY: the pointer is only passed to `release`, which may be called on any thread (rdmc.h).
 unsafe impl Send for Released {}
 // SAFETY: as above; nothing is done through a shared reference.
 unsafe impl Sync for Released {}
@@ -54,21 +54,21 @@ unsafe impl Sync for Released {}
 impl Drop for Released {
     fn drop(&mut self) {
         if let Some(release) = self.release {
-            // SAFETY: the application has given both for this one call.
+            // SAFETY: the application provided both for this one call.
             unsafe { release(self.private_data) };
         }
     }
 }
 
 impl Buffer {
-    /// The memory as a region, writable or not; releases it when the region is gone.
+    /// Converts the buffer to a region, writable or not, which releases the memory when dropped.
     ///
     /// # Safety
-    /// The buffer is as documented, and was given to nobody else. Errors: it has no memory.
+    /// The buffer is as documented, and no other call has taken it. Errors: `data` is null, or `length` too great.
     pub(crate) unsafe fn into_region(self, writable: bool) -> Outcome<Region> {
         let is_own = |release| std::ptr::fn_addr_eq(release, RELEASE_REGION);
         if self.release.is_some_and(is_own) {
-            // SAFETY: only `lend` makes buffers with this function, of a box of its own.
+            // SAFETY: only `lend` makes buffers with this function, each with its own box.
             return Ok(*unsafe { Box::from_raw(self.private_data.cast::<Region>()) });
         }
         let owner = Released { release: self.release, private_data: self.private_data };
@@ -80,16 +80,16 @@ impl Buffer {
             _ if length == 0 => std::ptr::NonNull::dangling().as_ptr(),
             _ => return Err(missing("data of the buffer")),
         };
-        // SAFETY: the application keeps the memory as documented until `release`, which dropping the owner calls. The
-        // owner is no pointer into the memory.
+        // SAFETY: the application keeps the memory valid as documented until `release`, which dropping the owner calls.
+        // The owner does not point into the memory.
         Ok(unsafe { Region::from_raw(start, length, writable, Box::new(owner)) })
     }
 
-    /// A region, as a buffer that holds on to it.
+    /// Makes a buffer that owns the region.
     fn lend(region: Region) -> Self {
         let data = {
             let (memory, part) = region.memory();
-            // SAFETY: a part lies within its memory.
+            // SAFETY: the part lies within its memory.
             unsafe { memory.start().add(part.start) }.cast()
         };
         let length = region.len() as u64;
@@ -98,33 +98,33 @@ impl Buffer {
     }
 }
 
-/// Drops a region that [`Buffer::lend`] has lent.
+/// Drops the region of a buffer that [`Buffer::lend`] made.
 unsafe extern "C" fn release_region(private_data: *mut c_void) {
-    // SAFETY: `lend` made it, and who calls this does not use it again.
+    // SAFETY: `lend` made the pointer, and the caller does not use it again.
     unsafe { free(private_data.cast::<Region>()) };
 }
 
-/// Allocates memory, all zeros, in huge pages where the system has them. Call `release` of the buffer, or give it
-/// to a function that takes one.
+/// Allocates zeroed memory, in huge pages where the system has them. Pass the buffer to a function that takes it, or
+/// call its `release`.
 ///
 /// # Safety
-/// `buffer` may be written; `error` may be null.
+/// `buffer` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_allocate(length: u64, buffer: *mut Buffer, error: *mut Error) -> i32 {
     let allocate = || {
         let region = Region::allocate(length).map_err(rdmc::Error::from)?;
-        // SAFETY: `buffer` is null or may be written.
+        // SAFETY: `buffer` is null or writable.
         unsafe { put(buffer, "buffer", Buffer::lend(region)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, allocate) }
 }
 
-/// Registers memory with the network of a context, until the region and all buffers of it are freed: transfers then do not wait
-/// for that. Blocks while the system pins the memory, some 100 ms for each GB. Over TCP nothing is registered.
+/// Registers memory with the network of a context, until the region and all its buffers are freed, so that transfers do not
+/// wait for the registration. Blocks while the system pins the memory, about 100 ms per GB. Over TCP nothing is registered.
 ///
 /// # Safety
-/// `context` and `region` are valid; the buffer is as documented, writable, and taken; `error` may be null.
+/// `context` and `region` are valid; the buffer is as documented and writable, and is taken; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_region_create(
     context: *const Context,
@@ -133,23 +133,23 @@ pub unsafe extern "C" fn rdmc_region_create(
     error: *mut Error,
 ) -> i32 {
     let create = || {
-        // SAFETY: the buffer is as documented and was given to this call alone.
+        // SAFETY: the buffer is as documented, and no other call takes it.
         let made = unsafe { buffer.into_region(true) }?;
         // SAFETY: `context` is null or a handle that is not freed during this call.
         unsafe { object(context, "context") }?.inner()?.register(&made)?;
         let made = Box::into_raw(Box::new(MemoryRegion { region: made }));
-        // SAFETY: `region` is null or may be written; what was made is freed if it cannot be returned.
+        // SAFETY: `region` is null or writable; the new handle is freed if it cannot be returned.
         unsafe { put(region, "region", made).inspect_err(|_| free(made)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, create) }
 }
 
-/// A part of a region as a buffer, to be sent or received into; it keeps the region's memory, also after
-/// `rdmc_region_free`. Parts that overlap may be sent at the same time, but not received into.
+/// Makes a buffer of a part of a region, to send or to receive into. It keeps the region's memory alive, even after
+/// `rdmc_region_free`. Overlapping parts may be sent at the same time, but not received into.
 ///
 /// # Safety
-/// `region` is valid, `buffer` may be written; `error` may be null.
+/// `region` is valid, `buffer` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_region_buffer(
     region: *const MemoryRegion,
@@ -167,17 +167,17 @@ pub unsafe extern "C" fn rdmc_region_buffer(
             .and_then(|(start, end)| Some(start..usize::try_from(end).ok()?));
         let outside = || {
             let bytes = region.len();
-            Problem::invalid(format!("{length} bytes at {offset} are not in a region of {bytes}"))
+            Problem::invalid(format!("{length} bytes at {offset} exceed a region of {bytes} bytes"))
         };
         let part = range.and_then(|range| region.slice(range).ok()).ok_or_else(outside)?;
-        // SAFETY: `buffer` is null or may be written.
+        // SAFETY: `buffer` is null or writable.
         unsafe { put(buffer, "buffer", Buffer::lend(part)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, part) }
 }
 
-/// Frees a region; its memory is released when no buffer of it is used any more. Does nothing for null.
+/// Frees a region; its memory is released when none of its buffers is in use. Does nothing for null.
 ///
 /// # Safety
 /// `region` is null, or valid and not used again.

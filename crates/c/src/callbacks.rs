@@ -1,4 +1,4 @@
-//! The callbacks of a group, as functions of C.
+//! The callbacks of a group, as C functions.
 
 use std::ffi::{c_char, c_void};
 
@@ -11,30 +11,30 @@ use crate::{
     settings::SizedSettings,
 };
 
-/// What the callback `incoming` answers.
+/// The result of the callback `incoming`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// Receive the message into the buffer that was filled in.
+    /// Receive the message into the buffer that the callback has filled in.
     Accept = 0,
-    /// `rdmc_accept` will be called; members that this one relays to wait.
+    /// The application will call `rdmc_accept`. Until then, members to which this member relays wait.
     Later = 1,
-    /// The message is refused: the group fails.
+    /// Refuse the message; the group fails.
     Refuse = 2,
 }
 
-/// The callbacks of a group (`incoming`, `completion` and `failure` in the paper's figure 1). They run one at a time and in order, on
-/// the thread rdmc-callbacks of the group, or in `rdmc_progress`. They may call the library, but not wait in
-/// it for themselves. Those that are NULL are not called.
+/// The callbacks of a group (`incoming`, `completion` and `failure` in figure 1 of the paper). They run one at a time and in
+/// order, on the group's thread rdmc-callbacks, or in `rdmc_progress`. They may call the library, except functions that wait
+/// for callbacks. NULL callbacks are not called.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallbackFunctions {
     /// The size of this struct: `sizeof(rdmc_callbacks)`.
     pub size: usize,
-    /// The first argument of each.
+    /// The first argument of each callback.
     pub user_data: *mut c_void,
-    /// Required at receivers: says where to receive a message of `length` bytes. Returns an `rdmc_answer`; with `RDMC_ACCEPT` it
-    /// has filled `buffer`, which the library takes.
+    /// Required at receivers: chooses where to receive a message of `length` bytes. Returns an `rdmc_answer`; with
+    /// `RDMC_ACCEPT` the callback has filled in `buffer`, which the library takes.
     pub incoming: Option<
         unsafe extern "C" fn(
             user_data: *mut c_void,
@@ -43,24 +43,25 @@ pub struct CallbackFunctions {
             buffer: *mut Buffer,
         ) -> i32,
     >,
-    /// Required: this member is done with the message, which is at `data` until this returns; then its buffer is released.
-    /// Other members may still be receiving it.
+    /// Required: this member is done with the message, which is at `data` until the callback returns; then its buffer is
+    /// released. Other members may still be receiving the message.
     pub complete: Option<
         unsafe extern "C" fn(user_data: *mut c_void, message: u64, data: *mut c_void, length: u64),
     >,
-    /// The whole message is in place at this member, which may still be relaying it. At receivers only.
+    /// The whole message is in place at this member, which may still be relaying it. Called at receivers only.
     pub received: Option<unsafe extern "C" fn(user_data: *mut c_void, message: u64)>,
-    /// These bytes of a message are in place; with `report_blocks` only.
+    /// These bytes of a message are in place. Called with `report_blocks` only.
     pub block: Option<
         unsafe extern "C" fn(user_data: *mut c_void, message: u64, offset: u64, length: u64),
     >,
-    /// The group has failed; buffers of messages that were not complete are released after this.
+    /// The group has failed. The buffers of incomplete messages are released after this callback.
     pub failed: Option<unsafe extern "C" fn(user_data: *mut c_void, failure: *const Error)>,
     /// The group is closed: every message has reached every member.
     pub closed: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
-    /// No callback is called any more; `user_data` can be freed. Called once, also if the group was not created.
+    /// The last callback: `user_data` can be freed. Called once, even if the group was not created; not called if `size` or an
+    /// unknown field is refused.
     pub destroy: Option<unsafe extern "C" fn(user_data: *mut c_void)>,
-    /// Every member has so many messages, counted from the first. At the root only, with `report_delivered` or while
+    /// Every member has the first `messages` messages. Called at the root only, with `report_delivered` or while
     /// `rdmc_wait_delivered` waits.
     pub delivered: Option<unsafe extern "C" fn(user_data: *mut c_void, messages: u64)>,
 }
@@ -70,14 +71,14 @@ unsafe impl SizedSettings for CallbackFunctions {
     const NAME: &'static str = "callbacks";
 }
 
-/// The library's callbacks, which call those of C.
+/// Forwards the library's callbacks to the C functions.
 pub(crate) struct Callbacks(CallbackFunctions);
 
-// SAFETY: the pointer is only handed to the application's functions, which rdmc.h says run on another thread.
+// SAFETY: the pointer is only passed to the application's functions, which run on another thread (rdmc.h).
 unsafe impl Send for Callbacks {}
 
 impl Callbacks {
-    /// Errors: a required one is missing; `destroy` was called then.
+    /// Errors: a required callback is missing; `destroy` was called.
     pub(crate) fn new(functions: CallbackFunctions) -> Outcome<Self> {
         let callbacks = Self(functions);
         match functions.complete {
@@ -87,7 +88,7 @@ impl Callbacks {
     }
 }
 
-// All calls below: SAFETY: the application has given function and data for this, on any thread (rdmc.h).
+// All calls below: SAFETY: the application provided function and data for calls on any thread (rdmc.h).
 impl Application for Callbacks {
     fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
         let Some(incoming) = self.0.incoming else {
@@ -101,7 +102,7 @@ impl Application for Callbacks {
         };
         // SAFETY: as above; the buffer lives until the function returns.
         match unsafe { incoming(self.0.user_data, message, bytes, &raw mut buffer) } {
-            // SAFETY: the application has filled it for the library.
+            // SAFETY: the application has filled in the buffer for the library.
             0 => match unsafe { buffer.into_region(true) } {
                 Ok(region) => Incoming::Into(region),
                 Err(problem) => Incoming::Refuse(format!("its application: {problem}")),
@@ -128,7 +129,7 @@ impl Application for Callbacks {
     fn complete(&mut self, message: u64, region: Region) {
         let Some(complete) = self.0.complete else { return };
         let (memory, part) = region.memory();
-        // SAFETY: as above; a part lies within its memory, which exists until the end of this function.
+        // SAFETY: as above; the part lies within its memory, which exists until the end of this function.
         unsafe {
             let data = memory.start().add(part.start).cast::<c_void>();
             complete(self.0.user_data, message, data, part.len() as u64);
@@ -164,7 +165,7 @@ impl Application for Callbacks {
 impl Drop for Callbacks {
     fn drop(&mut self) {
         if let Some(destroy) = self.0.destroy {
-            // SAFETY: as above; nothing is called after it.
+            // SAFETY: as above; no function is called after it.
             unsafe { destroy(self.0.user_data) };
         }
     }

@@ -15,13 +15,14 @@ use crate::{
     text::{milliseconds, write_text},
 };
 
-/// A member's endpoint in the network, with a thread that makes progress. Calls are allowed on any thread.
+/// A member's endpoint in the network. It has a progress thread, unless `caller_makes_progress` is set. Calls are allowed on
+/// any thread.
 pub struct Context {
     inner: rdmc::Context,
     process: Process,
 }
 
-/// What a context has done so far.
+/// Counters of a context.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
@@ -29,15 +30,15 @@ pub struct Counters {
     pub bytes_received: u64,
     /// Bytes sent as blocks.
     pub bytes_sent: u64,
-    /// Bytes that were copied in user space.
+    /// Bytes copied in user space.
     pub bytes_copied: u64,
     /// Blocks received.
     pub blocks_received: u64,
     /// Blocks sent.
     pub blocks_sent: u64,
-    /// Small messages that were received directly from the root.
+    /// Small messages received directly from the root.
     pub small_received: u64,
-    /// Small messages that the root has written to all receivers.
+    /// Small messages written directly to all receivers, at the root.
     pub small_sent: u64,
     /// Zero.
     pub reserved: u64,
@@ -56,13 +57,13 @@ impl Context {
     }
 }
 
-/// Starts a context: it listens on its address, and starts its threads. Does not wait for other members.
+/// Starts a context: its listener and its threads. Does not wait for other members.
 ///
-/// Errors: `RDMC_INVALID` names the setting; `RDMC_UNSUPPORTED`: this host or this library does not have the fabric; `RDMC_SYSTEM`: the address
-/// cannot be listened on, or the process has no descriptors or threads left.
+/// Errors: `RDMC_INVALID` names the setting; `RDMC_UNSUPPORTED` if this host or this library does not have the fabric;
+/// `RDMC_SYSTEM` if the context cannot listen on the address, or the process has no descriptors or threads left.
 ///
 /// # Safety
-/// `settings` is as documented; `context` may be written; `error` may be null.
+/// `settings` is as documented; `context` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_context_start(
     settings: *const ContextOptions,
@@ -70,18 +71,18 @@ pub unsafe extern "C" fn rdmc_context_start(
     error: *mut Error,
 ) -> i32 {
     let start = || {
-        // SAFETY: `settings` is null or begins with its size and has that many bytes.
+        // SAFETY: `settings` is null, or begins with its size and has that many bytes.
         let settings = unsafe { read(settings)?.settings() }?;
         let made = Context { inner: rdmc::Context::start(settings)?, process: Process::this() };
         let made = Box::into_raw(Box::new(made));
-        // SAFETY: `context` is null or may be written; what was made is freed if it cannot be returned.
+        // SAFETY: `context` is null or writable; the new handle is freed if it cannot be returned.
         unsafe { put(context, "context", made).inspect_err(|_| rdmc_context_free(made)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, start) }
 }
 
-/// Writes the address on which others connect to this context, with the port that was selected, as in 10.0.0.1:7000.
+/// Writes the address to which other members connect, with the selected port, for example 10.0.0.1:7000.
 /// 64 bytes are enough.
 ///
 /// # Safety
@@ -96,14 +97,14 @@ pub unsafe extern "C" fn rdmc_context_address(
     let address = || {
         // SAFETY: `context` is null or a handle that is not freed during this call.
         let address = unsafe { object(context, "context") }?.inner()?.address().to_string();
-        // SAFETY: `text` is null or has `length` bytes that may be written.
+        // SAFETY: `text` is null or has `length` bytes that are writable.
         unsafe { write_text(&address, text, length) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, address) }
 }
 
-/// Writes a new secret: 64 hexadecimal digits, and a zero. Hand it to members over a protected channel, not in arguments or
+/// Writes a new secret: 64 hexadecimal digits and a NUL. Pass it to members over a protected channel, not in arguments or
 /// environment variables.
 ///
 /// # Safety
@@ -118,7 +119,7 @@ pub unsafe extern "C" fn rdmc_secret_random(
         let failed =
             |error: std::io::Error| Problem::new(crate::error::Code::System, error.to_string());
         let secret = Secret::random().map_err(failed)?.to_hex();
-        // SAFETY: `text` is null or has `length` bytes that may be written.
+        // SAFETY: `text` is null or has `length` bytes that are writable.
         unsafe { write_text(&secret, text, length) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
@@ -126,12 +127,12 @@ pub unsafe extern "C" fn rdmc_secret_random(
 }
 
 /// Makes progress and runs callbacks, in a context with `caller_makes_progress` only. Waits for at most `wait_ms` if there is
-/// nothing to do, or while another thread makes progress. `*ran`, if not null: 1 if a callback has run on this thread, else 0.
+/// nothing to do, or while another thread makes progress. `*ran`, unless `ran` is null: 1 if this thread ran a callback, else 0.
 ///
-/// Errors: `RDMC_STATE` if the context has a thread that makes progress, and in a callback; `RDMC_CLOSED`, and `RDMC_PANICKED` after a bug.
+/// Errors: `RDMC_STATE` if the context has a progress thread, and in a callback; `RDMC_CLOSED`; `RDMC_PANICKED` after a bug.
 ///
 /// # Safety
-/// `context` is valid; `ran` may be null or written; `error` may be null.
+/// `context` is valid; `ran` is null or writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_progress(
     context: *const Context,
@@ -144,7 +145,7 @@ pub unsafe extern "C" fn rdmc_progress(
         let has_run =
             unsafe { object(context, "context") }?.inner()?.progress(milliseconds(wait_ms))?;
         if !ran.is_null() {
-            // SAFETY: `ran` is not null, so it may be written.
+            // SAFETY: `ran` is not null, so it is writable.
             unsafe { ran.write(i32::from(has_run)) };
         }
         Ok(())
@@ -153,21 +154,22 @@ pub unsafe extern "C" fn rdmc_progress(
     unsafe { guarded(error, progress) }
 }
 
-/// Writes a descriptor that is readable when `rdmc_progress` has something to do, also when time has passed: for a program that waits
-/// for several things by poll(2), select(2) or epoll(7), in a context with `caller_makes_progress` and the fabric tcp.
+/// Writes a descriptor that is readable when `rdmc_progress` has something to do, timers included. For programs with an event
+/// loop (poll(2), select(2), epoll(7)), in a context with `caller_makes_progress` and the fabric tcp.
 ///
-/// Call `rdmc_progress` with `wait_ms` 0 each time it is readable, and then `rdmc_receive` with `timeout_ms` 0 for each group
-/// without callbacks, until it returns `RDMC_TIMEOUT`. Other calls, on any thread, make it readable if there is something to do after
-/// them. It reports nothing of teams, whose operations block.
+/// Each time the descriptor is readable, call `rdmc_progress` with `wait_ms` 0, and then, for each group without callbacks,
+/// `rdmc_receive` with `timeout_ms` 0 until it returns `RDMC_TIMEOUT`. Other calls, on any thread, make the descriptor
+/// readable if they leave something to do. The descriptor does not cover teams, whose operations block.
 ///
-/// The descriptor is the context's, the same for each call: it is only waited for, neither read nor closed, and not used once the
-/// context is closed or freed: remove it from an epoll descriptor before. Wait for it level-triggered. Blocks while the context is busy, for 10
-/// seconds at most, in the first call; others do not block. Errors: `RDMC_STATE` if the context has a thread that makes
-/// progress; `RDMC_UNSUPPORTED` over other fabrics, where a thread that calls `rdmc_progress` waits instead; `RDMC_SYSTEM` if the
-/// process has no descriptors left.
+/// The descriptor belongs to the context, and each call writes the same one. Only wait for it, level-triggered; do not read or
+/// close it. Remove it from an epoll descriptor before the context is closed or freed. The first call blocks while the context
+/// is busy, for at most 10 seconds; later calls do not block.
+///
+/// Errors: `RDMC_STATE` if the context has a progress thread; `RDMC_UNSUPPORTED` over other fabrics, where a thread has to wait
+/// in `rdmc_progress`; `RDMC_SYSTEM` if the process has no descriptors left.
 ///
 /// # Safety
-/// `context` is valid; `fd` may be written; `error` may be null.
+/// `context` is valid; `fd` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_context_fd(
     context: *const Context,
@@ -177,17 +179,17 @@ pub unsafe extern "C" fn rdmc_context_fd(
     let descriptor = || {
         // SAFETY: `context` is null or a handle that is not freed during this call.
         let descriptor = unsafe { object(context, "context") }?.inner()?.descriptor()?;
-        // SAFETY: `fd` is null or may be written.
+        // SAFETY: `fd` is null or writable.
         unsafe { put(fd, "fd", descriptor.as_raw_fd()) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, descriptor) }
 }
 
-/// What the context has done so far. Blocks while it is busy, for 10 seconds at most.
+/// Writes the counters of the context. Blocks while the context is busy, for at most 10 seconds.
 ///
 /// # Safety
-/// `context` is valid; `counters` may be written; `error` may be null.
+/// `context` is valid; `counters` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_context_counters(
     context: *const Context,
@@ -207,15 +209,15 @@ pub unsafe extern "C" fn rdmc_context_counters(
             small_sent: now.small_sent,
             reserved: 0,
         };
-        // SAFETY: `counters` is null or may be written.
+        // SAFETY: `counters` is null or writable.
         unsafe { put(counters, "counters", now) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, count) }
 }
 
-/// Ends a context, and frees it, whatever is returned. Groups that are still open fail at all their members: to end without a
-/// failure, close them first. Blocks for `timeout_ms` at most; not allowed in callbacks. Does nothing for null.
+/// Closes a context and frees it, whatever the result. Groups that are still open fail at all their members; to end without a
+/// failure, close them first. Blocks for at most `timeout_ms`; not allowed in callbacks. Does nothing for null.
 ///
 /// # Safety
 /// `context` is null, or valid and not used again; `error` may be null.
@@ -234,7 +236,7 @@ pub unsafe extern "C" fn rdmc_context_close(
     unsafe { guarded(error, close) }
 }
 
-/// As `rdmc_context_close`, within 5 seconds and without a result. In a child of fork(2) it leaves everything to the parent.
+/// As `rdmc_context_close`, with a timeout of 5 seconds and without a result. Does nothing in a child of fork(2).
 ///
 /// # Safety
 /// `context` is null, or valid and not used again.

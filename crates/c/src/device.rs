@@ -1,4 +1,4 @@
-//! Operations of teams on memory of GPUs.
+//! Team operations on GPU memory.
 
 use std::{
     ffi::c_char,
@@ -15,7 +15,7 @@ use crate::{
     text::{milliseconds, optional},
 };
 
-/// A GPU, and pinned memory of the host by which a team's operations reach it. Calls of several threads are made one after another.
+/// A GPU, with pinned host memory through which team operations are staged. Calls of several threads run one after another.
 #[derive(Debug)]
 pub struct DeviceHandle {
     device: gpu::Device,
@@ -44,12 +44,13 @@ impl From<gpu::Error> for Problem {
     }
 }
 
-/// Opens a GPU by its number among those that this process sees: its primary context, which CUDA's run time uses, too. CUDA's driver is
-/// opened here; a machine without it gets `RDMC_UNSUPPORTED`. `library`: its path, or NULL for libcuda.so.1. `chunk_bytes`:
-/// a multiple of 16, the same at all members of a team; 0 for 64 MiB. Three chunks of pinned memory are allocated when they are needed.
+/// Opens a GPU by its number among those visible to this process, with its primary context, which the CUDA runtime also uses.
+/// Loads the CUDA driver; returns `RDMC_UNSUPPORTED` on a machine without it. `library`: path of the driver, or NULL for
+/// libcuda.so.1. `chunk_bytes`: a multiple of 16, the same at all members of a team; 0 for 64 MiB. Three chunks of pinned memory
+/// are allocated on first use.
 ///
 /// # Safety
-/// `library` is null, or ends with a zero; `device` may be written; `error` may be null.
+/// `library` is null or NUL-terminated; `device` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_device_open(
     library: *const c_char,
@@ -59,7 +60,7 @@ pub unsafe extern "C" fn rdmc_device_open(
     error: *mut Error,
 ) -> i32 {
     let open = || {
-        // SAFETY: `library` is null or ends with a zero, and lives during this call.
+        // SAFETY: `library` is null or NUL-terminated, and valid during this call.
         let library = unsafe { optional(library, "library") }?;
         let driver =
             library.map_or_else(Driver::open, |path| Driver::open_library(Path::new(path)))?;
@@ -71,14 +72,14 @@ pub unsafe extern "C" fn rdmc_device_open(
         let staging = Mutex::new(TeamStaging::new(&opened, settings)?);
         let made = DeviceHandle { device: opened, staging, process: Process::this() };
         let made = Box::into_raw(Box::new(made));
-        // SAFETY: `device` is null or may be written; what was made is freed if it cannot be returned.
+        // SAFETY: `device` is null or writable; the new handle is freed if it cannot be returned.
         unsafe { put(device, "device", made).inspect_err(|_| rdmc_device_free(made)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, open) }
 }
 
-/// An operation on memory that is checked to be the device's.
+/// Runs an operation on memory that is checked to belong to the device.
 ///
 /// # Safety
 /// `device` and `team` are valid; the memory and the stream are as documented.
@@ -92,21 +93,21 @@ unsafe fn operate(
     // SAFETY: `device` and `team` are null or handles that are not freed during this call.
     let (handle, team) = unsafe { (object(device, "device")?, inner(team)?) };
     handle.process.check()?;
-    // SAFETY: the memory is the application's and stays until the copies have ended.
+    // SAFETY: the memory belongs to the application and remains valid until the copies have ended.
     let memory = unsafe { DeviceMemory::from_raw(&handle.device, address, length) }?;
-    // SAFETY: the stream is the application's and stays until the copies have ended.
+    // SAFETY: the stream belongs to the application and remains valid until the copies have ended.
     let stream = unsafe { Stream::from_raw(&handle.device, stream) };
     let mut staging = handle.staging.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(act(&mut staging, team, &memory, &stream)?)
 }
 
-/// Replaces `length` bytes of memory of a device (a `CUdeviceptr`) at all members by those of the root. All members call this, with
-/// the same length and the same `chunk_bytes`. `stream` is a `CUstream` or `cudaStream_t` as a number, 0 for the default one: copies begin
-/// after what was queued there before, and what is queued there afterwards sees the result. Returns before the last copies end:
-/// `rdmc_device_settle`. Blocks.
+/// Replaces `length` bytes of device memory at `address` (a `CUdeviceptr`) at all members by those of the root. All members call
+/// this, with the same length and `chunk_bytes`. `stream` is a `CUstream` or `cudaStream_t` as a number, 0 for the default
+/// stream: copies start after work queued on it before, and work queued on it afterwards sees the result. Blocks, but returns
+/// before the last copies end; `rdmc_device_settle` waits for them.
 ///
 /// # Safety
-/// `device` and `team` are valid; the memory and the stream stay until the copies have ended; `error` may be null.
+/// `device` and `team` are valid; memory and stream remain valid until the copies have ended; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_broadcast_device(
     team: *const Team,
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn rdmc_team_broadcast_device(
 ) -> i32 {
     let timeout = milliseconds(timeout_ms);
     let broadcast = || {
-        // SAFETY: device and team are not freed during this call; memory and stream stay until the copies have ended.
+        // SAFETY: device and team are not freed during this call; memory and stream remain valid until the copies have ended.
         unsafe {
             operate(device, team, (address, length), stream, |staging, team, memory, stream| {
                 staging.broadcast(team, root, memory, stream, timeout)
@@ -131,10 +132,10 @@ pub unsafe extern "C" fn rdmc_team_broadcast_device(
     unsafe { guarded(error, broadcast) }
 }
 
-/// As `rdmc_team_all_reduce`, of `count` elements in memory of a device; otherwise as `rdmc_team_broadcast_device`.
+/// As `rdmc_team_all_reduce`, for `count` elements in device memory; otherwise as `rdmc_team_broadcast_device`.
 ///
 /// # Safety
-/// As of `rdmc_team_broadcast_device`.
+/// As for `rdmc_team_broadcast_device`.
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments, reason = "an interface of C")]
 pub unsafe extern "C" fn rdmc_team_all_reduce_device(
@@ -154,7 +155,7 @@ pub unsafe extern "C" fn rdmc_team_all_reduce_device(
         let length = count.checked_mul(element.bytes() as u64);
         let length =
             length.ok_or_else(|| Problem::invalid(format!("{count} elements are too many")))?;
-        // SAFETY: device and team are not freed during this call; memory and stream stay until the copies have ended.
+        // SAFETY: device and team are not freed during this call; memory and stream remain valid until the copies have ended.
         unsafe {
             operate(device, team, (address, length), stream, |staging, team, memory, stream| {
                 staging.all_reduce(team, memory, (element, op), stream, timeout)
@@ -165,7 +166,7 @@ pub unsafe extern "C" fn rdmc_team_all_reduce_device(
     unsafe { guarded(error, reduce) }
 }
 
-/// Waits until the copies of all operations on a device have ended.
+/// Waits until the copies of all operations on the device have ended.
 ///
 /// # Safety
 /// `device` is valid; `error` may be null.
@@ -186,7 +187,7 @@ pub unsafe extern "C" fn rdmc_device_settle(
     unsafe { guarded(error, settle) }
 }
 
-/// Frees a device, after its copies have ended: blocks for 10 seconds at most. Does nothing for null, and in a child of fork(2).
+/// Frees a device after its copies have ended; blocks for at most 10 seconds. Does nothing for null, or in a child of fork(2).
 ///
 /// # Safety
 /// `device` is null, or valid and not used again.

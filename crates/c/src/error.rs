@@ -1,72 +1,72 @@
-//! What calls return: a code, and words.
+//! Results of calls: codes and error texts.
 
 use std::{ffi::c_char, fmt};
 
 use rdmc::{Failure, FailureKind, TeamFailure};
 
-/// What a call returns. Codes are never renumbered.
+/// The result of a call. Codes are never renumbered.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
     /// Success.
     Ok = 0,
-    /// An argument or a setting is out of range, or does not fit to another; nothing has changed.
+    /// An argument or setting is invalid, or inconsistent with another; nothing has changed.
     Invalid = 1,
-    /// The call is not valid in this state, or inside of a callback; nothing has changed.
+    /// The call is not valid in this state, or inside a callback; nothing has changed.
     State = 2,
     /// The group, team or context is closed.
     Closed = 3,
-    /// The time has run out.
+    /// The timeout has expired.
     Timeout = 4,
-    /// As many messages are queued as may be.
+    /// The maximum number of messages is queued.
     QueueFull = 5,
-    /// Memory cannot be allocated or used, or is too small for a message.
+    /// Memory cannot be allocated or used, or is too small for the message.
     NoMemory = 6,
-    /// This library or this host cannot do it: a fabric that is not there, a feature that was not built.
+    /// This library or this host does not support it: the fabric is missing, or the feature was not built.
     Unsupported = 7,
-    /// A member cannot be reached, has refused, or was created with other settings.
+    /// A member is unreachable, refused, or has different settings.
     Unreachable = 8,
-    /// A system call has failed.
+    /// A system call failed.
     System = 9,
     /// The process is a fork of the one that created the object.
     Forked = 10,
-    /// A bug of the library, which has ended the call.
+    /// A bug in the library ended the call.
     Panicked = 11,
-    /// The group or team has failed: a member's process or its connection died.
+    /// The group or team has failed: a member's process or connection ended.
     Lost = 16,
-    /// As `RDMC_LOST`: nothing was received from a member in time.
+    /// As `RDMC_LOST`: nothing was received from a member within the timeout.
     Silent = 17,
     /// As `RDMC_LOST`: a member broke the protocol.
     Protocol = 18,
     /// As `RDMC_LOST`: a member's memory could not be read or written.
     Memory = 19,
-    /// As `RDMC_LOST`: a member's application refused a message, or aborted.
+    /// As `RDMC_LOST`: a member's application refused a message or aborted.
     Application = 20,
-    /// As `RDMC_LOST`: nothing was transferred for too long; the member is the one that was waited for.
+    /// As `RDMC_LOST`: nothing was transferred for too long; names the member that stalled.
     Stalled = 21,
-    /// As `RDMC_LOST`: data were changed in transit.
+    /// As `RDMC_LOST`: data changed in transit.
     Corrupt = 22,
-    /// As `RDMC_LOST`: the network no longer carries the group's blocks, though its members live.
+    /// As `RDMC_LOST`: the network no longer carries the group's blocks, although its members are alive.
     Network = 23,
-    /// As `RDMC_LOST`: a member's copy of a message is not the root's, in a group with `verify`.
+    /// As `RDMC_LOST`: a member's copy of a message differs from the root's, in a group with `verify`.
     Differs = 24,
 }
 
-/// Length of the text of an error, with the zero at its end.
+/// Length in bytes of the text of an error, with its terminating NUL.
 pub const TEXT_BYTES: usize = 488;
 
-/// Why a call has failed; owned by the caller, with nothing to free. Calls that succeed do not change it.
+/// Why a call failed. Owned by the caller; contains nothing to free. Successful calls do not change it.
 #[repr(C)]
 pub struct Error {
-    /// What the call has returned.
+    /// The result of the call, an `rdmc_code`.
     pub code: i32,
     /// Zero.
     pub reserved: i32,
-    /// The rank of the member that caused it; -1 if none did, or if it is not known.
+    /// The rank of the member that caused the error; -1 if none did, or if it is unknown.
     pub member: i64,
-    /// Of a group that has failed: how many messages, from the first, are known to be at every member.
+    /// If a group has failed: how many messages, from the first on, are known to be at every member.
     pub delivered: u64,
-    /// What has happened, where, and the remedy; in UTF-8, cut to its length, with a zero at its end.
+    /// What happened, where, and the remedy: UTF-8, truncated to this length, NUL-terminated.
     pub text: [c_char; TEXT_BYTES],
 }
 
@@ -100,7 +100,7 @@ impl Problem {
             error.delivered = self.delivered;
             error.text = [0; TEXT_BYTES];
             let end = self.text.floor_char_boundary(TEXT_BYTES - 1);
-            // A zero within the text would hide what follows.
+            // A NUL within the text would hide the rest.
             let bytes = self.text[..end].bytes().map(|byte| if byte == 0 { b' ' } else { byte });
             for (to, byte) in error.text.iter_mut().zip(bytes) {
                 *to = byte as c_char;
@@ -176,10 +176,10 @@ impl From<rdmc::Error> for Problem {
             _ => Code::System,
         };
         let text = match error {
-            // Rust's names of what is allowed there.
+            // The library's text names Rust functions.
             E::InsideCallback(call, _) => format!(
-                "{call} waits for callbacks and was called from one; callbacks report what it waits for, and \
-                 rdmc_group_start_close begins to close"
+                "{call} waits for callbacks and was called in one; callbacks report what it waits for, and \
+                 rdmc_group_start_close starts closing"
             ),
             error => error.to_string(),
         };

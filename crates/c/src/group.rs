@@ -1,4 +1,4 @@
-//! Groups: sending, receiving without callbacks, the end.
+//! Groups: sending, receiving without callbacks, closing.
 
 use std::ffi::c_char;
 
@@ -15,7 +15,7 @@ use crate::{
     text::{milliseconds, optional, write_text},
 };
 
-/// One group at one member. Calls are allowed on any thread.
+/// A group at one member. Calls are allowed on any thread.
 #[derive(Debug)]
 pub struct Group {
     inner: rdmc::Group,
@@ -39,14 +39,14 @@ impl Group {
     }
 }
 
-/// Joins a group, together with all its other members, which must do the same with equal settings; messages are received by
-/// `rdmc_receive`. Blocks for `connect_timeout_ms` at most.
+/// Creates a group, together with all its other members, which must make the same call with equal settings. Messages are
+/// received by `rdmc_receive`. Blocks for at most `connect_timeout_ms`.
 ///
-/// Errors: `RDMC_INVALID` names the setting, also a number that is in use; `RDMC_UNREACHABLE` names the member that was not reached, has
-/// refused, or has other settings, and which; `RDMC_TIMEOUT` names those that did not appear in time.
+/// Errors: `RDMC_INVALID` names the setting, including a number in use; `RDMC_UNREACHABLE` names the member that is unreachable,
+/// refused, or has different settings, and these settings; `RDMC_TIMEOUT` names the members that did not appear in time.
 ///
 /// # Safety
-/// `context` is valid, `settings` as documented; `group` may be written; `error` may be null.
+/// `context` is valid; `settings` is as documented; `group` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_create(
     context: *const Context,
@@ -59,17 +59,17 @@ pub unsafe extern "C" fn rdmc_group_create(
         let (context, settings) =
             unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
         let made = Group::new(context.create_group(settings)?);
-        // SAFETY: `group` is null or may be written; what was made is freed if it cannot be returned.
+        // SAFETY: `group` is null or writable; the new handle is freed if it cannot be returned.
         unsafe { put(group, "group", made).inspect_err(|_| free(made)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, create) }
 }
 
-/// As `rdmc_group_create`, but messages are received through callbacks. If it fails, none is called but `destroy`.
+/// As `rdmc_group_create`, but messages are received through callbacks. If the call fails, `destroy` is the only one called.
 ///
 /// # Safety
-/// As of `rdmc_group_create`; `callbacks` is as documented, and its functions may be called on another thread.
+/// As for `rdmc_group_create`; `callbacks` is as documented, and its functions may be called on another thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_create_with_callbacks(
     context: *const Context,
@@ -79,27 +79,27 @@ pub unsafe extern "C" fn rdmc_group_create_with_callbacks(
     error: *mut Error,
 ) -> i32 {
     let create = || {
-        // SAFETY: `callbacks` is null or begins with its size and has that many bytes.
+        // SAFETY: `callbacks` is null, or begins with its size and has that many bytes.
         let callbacks = Callbacks::new(unsafe { read(callbacks) }?)?;
         // SAFETY: `context` and `settings` are null or valid during this call.
         let (context, settings) =
             unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
         let made = Group::new(context.create_group_with(settings, callbacks)?);
-        // SAFETY: `group` is null or may be written; what was made is freed if it cannot be returned.
+        // SAFETY: `group` is null or writable; the new handle is freed if it cannot be returned.
         unsafe { put(group, "group", made).inspect_err(|_| free(made)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, create) }
 }
 
-/// Queues a message for all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
-/// queued; with 0 it does not wait. The buffer is taken, and released when this member is done with the message, or at
-/// once if the call fails. `*message`, if not null, is the message's number: how many were sent before.
+/// Queues a message to all members; at the root only. Waits for at most `timeout_ms` while `send_queue_max` messages are
+/// queued; does not wait if it is 0. The buffer is taken, and is released when this member is done with the message, or at
+/// once if the call fails. `*message`, unless `message` is null, is the message's number: how many were sent before it.
 ///
-/// Errors: `RDMC_QUEUE_FULL` in the end; `RDMC_STATE`: this member is not the root; `RDMC_CLOSED`, or why the group has failed.
+/// Errors: `RDMC_QUEUE_FULL` at the timeout; `RDMC_STATE` if this member is not the root; `RDMC_CLOSED`; the group's failure.
 ///
 /// # Safety
-/// `group` is valid; the buffer is as documented; `message` may be null or written; `error` may be null.
+/// `group` is valid; the buffer is as documented; `message` is null or writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_send(
     group: *const Group,
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn rdmc_send(
     error: *mut Error,
 ) -> i32 {
     let send = || {
-        // SAFETY: the buffer is as documented and was given to this call alone. The library only reads what is sent.
+        // SAFETY: the buffer is as documented, and no other call takes it. The library only reads memory that is sent.
         let region = unsafe { buffer.into_region(false) }?;
         // SAFETY: `group` is null or a handle that is not freed during this call.
         let group = unsafe { object(group, "group") }?.inner()?;
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn rdmc_send(
             timeout_ms => group.send(region, milliseconds(timeout_ms))?,
         };
         if !message.is_null() {
-            // SAFETY: `message` is not null, so it may be written.
+            // SAFETY: `message` is not null, so it is writable.
             unsafe { message.write(sent.message()) };
         }
         Ok(())
@@ -127,8 +127,8 @@ pub unsafe extern "C" fn rdmc_send(
     unsafe { guarded(error, send) }
 }
 
-/// Waits until this member is done with so many messages of the group: their buffers are released, or will be in a moment.
-/// Other members may still be receiving them; only a successful close means that all have them.
+/// Waits until this member is done with the group's first `messages` messages: their buffers are released, or are about to be.
+/// Other members may still be receiving them; only a successful close or `rdmc_wait_delivered` means that all have them.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.
@@ -148,8 +148,8 @@ pub unsafe extern "C" fn rdmc_wait_complete(
     unsafe { guarded(error, wait) }
 }
 
-/// At the root: waits until every member has so many messages, counted from the first: they are in place there, and stay so if
-/// members fail later. Messages may still be sent meanwhile.
+/// At the root: waits until the first `messages` messages are in place at every member; they remain so if members fail later.
+/// Messages may be sent meanwhile.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.
@@ -169,11 +169,11 @@ pub unsafe extern "C" fn rdmc_wait_delivered(
     unsafe { guarded(error, wait) }
 }
 
-/// How many messages, counted from the first, every member has, as far as the root knows: it learns that with
-/// `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members, until the group has ended.
+/// Returns how many messages, from the first on, the root knows to be at every member. The root learns it with
+/// `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members until the group has ended.
 ///
 /// # Safety
-/// `group` is valid, or null: then it is 0.
+/// `group` is valid, or null, which returns 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_delivered(group: *const Group) -> u64 {
     // SAFETY: `group` is null or a handle that is not freed during this call.
@@ -181,16 +181,16 @@ pub unsafe extern "C" fn rdmc_delivered(group: *const Group) -> u64 {
     group.map_or(0, rdmc::Group::delivered)
 }
 
-/// Waits for the next message, which is returned once it is announced: its bytes may still be arriving. `*message` is null
-/// when the group is closed and all messages were received. Messages that were whole before the group has
-/// failed are returned before the failure. The root receives nothing: there it is `RDMC_STATE` at once, and only reports the end of a group
-/// that was closed, or has failed.
+/// Waits for the next message, which is returned once it is announced; its bytes may still be arriving. `*message` is null
+/// once the group is closed and all messages were received. Messages that were whole before the group failed are returned
+/// before the failure. The root receives no messages: the call returns `RDMC_STATE` at once, unless the group is closing, closed
+/// or failed; then it reports the end of the group.
 ///
-/// Errors: `RDMC_TIMEOUT`; why the group has failed; `RDMC_NO_MEMORY`: the posted buffer is too small, or memory cannot be allocated, and the
-/// message remains the next one; `RDMC_STATE` also in a group with callbacks.
+/// Errors: `RDMC_TIMEOUT`; the group's failure; `RDMC_NO_MEMORY` if the posted buffer is too small or memory cannot be allocated
+/// (the message remains the next one); `RDMC_STATE` also in a group with callbacks.
 ///
 /// # Safety
-/// `group` is valid; `message` may be written; `error` may be null.
+/// `group` is valid; `message` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_receive(
     group: *const Group,
@@ -204,14 +204,14 @@ pub unsafe extern "C" fn rdmc_receive(
         check_receives(group)?;
         let received = group.receive(milliseconds(timeout_ms))?;
         let received = received.map_or(std::ptr::null_mut(), Message::boxed);
-        // SAFETY: `message` is null or may be written; what was received is freed if it cannot be returned.
+        // SAFETY: `message` is null or writable; the message is freed if it cannot be returned.
         unsafe { put(message, "message", received).inspect_err(|_| free(received)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, receive) }
 }
 
-/// Errors: it is the root, and the group is neither closed nor has failed, so that the wait would be in vain.
+/// Errors: this member is the root, and the group is not ending, so that the call would wait in vain.
 fn check_receives(group: &rdmc::Group) -> Outcome<()> {
     let settings = group.settings();
     if settings.rank != settings.root || group.is_closing() {
@@ -219,18 +219,19 @@ fn check_receives(group: &rdmc::Group) -> Outcome<()> {
     }
     let (rank, number) = (settings.rank, settings.number);
     let text = format!(
-        "member {rank} is the root of group {number} and receives nothing; send, and close the group"
+        "member {rank} is the root of group {number} and receives no messages; send, and close the group"
     );
     Err(Problem::new(Code::State, text))
 }
 
-/// Gives memory before a message arrives (`post_receive_buffer` in the paper's figure 1). Messages that have no memory take
-/// posted buffers in order, one each, whatever their lengths; one that is too small is an error of `rdmc_receive`, and the
-/// message takes the next. The buffer is taken, and released when the message is freed and this member is done with it; one that no
-/// message took is released with the group. Messages that were announced before have memory of the library's.
+/// Provides memory before a message arrives (`post_receive_buffer` in figure 1 of the paper). Messages without memory take
+/// the posted buffers in order, one each, whatever their lengths. If a buffer is too small, `rdmc_receive` fails, and the
+/// message takes the next buffer. The buffer is taken. It is released when the message is freed and this member is done with
+/// the message; a buffer that no message took is released with the group. Messages announced before the call use memory
+/// allocated by the library.
 ///
 /// # Safety
-/// `group` is valid; the buffer is as documented, writable; `error` may be null.
+/// `group` is valid; the buffer is as documented and writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_post_receive_buffer(
     group: *const Group,
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn rdmc_post_receive_buffer(
     error: *mut Error,
 ) -> i32 {
     let post = || {
-        // SAFETY: the buffer is as documented and was given to this call alone.
+        // SAFETY: the buffer is as documented, and no other call takes it.
         let region = unsafe { buffer.into_region(true) }?;
         // SAFETY: `group` is null or a handle that is not freed during this call.
         Ok(unsafe { object(group, "group") }?.inner()?.post_receive_buffer(region)?)
@@ -247,11 +248,11 @@ pub unsafe extern "C" fn rdmc_post_receive_buffer(
     unsafe { guarded(error, post) }
 }
 
-/// Gives memory for a message for which the callback `incoming` has answered `RDMC_LATER`. The buffer is taken; if it is too
-/// small or read-only the call fails, and another may be given.
+/// Provides memory for a message for which the callback `incoming` returned `RDMC_LATER`. The buffer is taken. If it is too
+/// small or read-only, the call fails, and another buffer may be passed.
 ///
 /// # Safety
-/// As of `rdmc_post_receive_buffer`.
+/// As for `rdmc_post_receive_buffer`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_accept(
     group: *const Group,
@@ -260,7 +261,7 @@ pub unsafe extern "C" fn rdmc_accept(
     error: *mut Error,
 ) -> i32 {
     let accept = || {
-        // SAFETY: the buffer is as documented and was given to this call alone.
+        // SAFETY: the buffer is as documented, and no other call takes it.
         let region = unsafe { buffer.into_region(true) }?;
         // SAFETY: `group` is null or a handle that is not freed during this call.
         Ok(unsafe { object(group, "group") }?.inner()?.accept(message, region)?)
@@ -269,11 +270,11 @@ pub unsafe extern "C" fn rdmc_accept(
     unsafe { guarded(error, accept) }
 }
 
-/// Closes the group and waits until it has ended: success means that every message has reached every member. At members other
-/// than the root it waits until the root closes; receive all messages first. The group is not freed. If the time runs out, the group
-/// fails at all members. Not allowed in callbacks: `rdmc_group_start_close`.
+/// Closes the group and waits until it has ended. Success means that every message has reached every member. Members other
+/// than the root wait until the root closes; receive all messages first. The group is not freed. At the timeout the group
+/// fails at all members. Not allowed in callbacks; use `rdmc_group_start_close` there.
 ///
-/// Errors: why the group has failed; `RDMC_TIMEOUT`; `RDMC_CLOSED` if it was closed before; `RDMC_STATE` in a callback.
+/// Errors: the group's failure; `RDMC_TIMEOUT`; `RDMC_CLOSED` if the group was closed before; `RDMC_STATE` in a callback.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.
@@ -290,7 +291,7 @@ pub unsafe extern "C" fn rdmc_group_close(
     unsafe { guarded(error, close) }
 }
 
-/// Starts to close the group without waiting. A callback, or `rdmc_receive`, reports the outcome, also at the root.
+/// Starts closing the group, without waiting. A callback or `rdmc_receive` reports the outcome, at the root as well.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.
@@ -302,10 +303,10 @@ pub unsafe extern "C" fn rdmc_group_start_close(group: *const Group, error: *mut
     unsafe { guarded(error, close) }
 }
 
-/// Makes the group fail at all members, for this reason (`NULL`: none in words).
+/// Fails the group at all members, for this reason (`NULL`: a default text).
 ///
 /// # Safety
-/// `group` is valid; `reason` ends with a zero; `error` may be null.
+/// `group` is valid; `reason` is null or NUL-terminated; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_group_abort(
     group: *const Group,
@@ -313,7 +314,7 @@ pub unsafe extern "C" fn rdmc_group_abort(
     error: *mut Error,
 ) -> i32 {
     let abort = || {
-        // SAFETY: `reason` is null or ends with a zero, and lives during this call.
+        // SAFETY: `reason` is null or NUL-terminated, and valid during this call.
         let reason = unsafe { optional(reason, "reason") }?.unwrap_or("its application aborted it");
         // SAFETY: `group` is null or a handle that is not freed during this call.
         unsafe { object(group, "group") }?.inner()?.abort(reason);
@@ -323,7 +324,7 @@ pub unsafe extern "C" fn rdmc_group_abort(
     unsafe { guarded(error, abort) }
 }
 
-/// Returns why the group has failed, and `RDMC_OK` if it has not.
+/// Returns the failure of the group, or `RDMC_OK` if the group has not failed.
 ///
 /// # Safety
 /// `group` is valid; `error` may be null.
@@ -338,7 +339,7 @@ pub unsafe extern "C" fn rdmc_group_failure(group: *const Group, error: *mut Err
     unsafe { guarded(error, failure) }
 }
 
-/// Writes the name of the group's algorithm, the same at all members, as in binomial-pipeline. 64 bytes are enough.
+/// Writes the name of the group's algorithm, for example binomial-pipeline; the same at all members. 64 bytes are enough.
 ///
 /// # Safety
 /// `group` is valid; `text` has `length` bytes; `error` may be null.
@@ -352,14 +353,14 @@ pub unsafe extern "C" fn rdmc_group_algorithm(
     let algorithm = || {
         // SAFETY: `group` is null or a handle that is not freed during this call.
         let name = unsafe { object(group, "group") }?.inner()?.schedule().algorithm().name();
-        // SAFETY: `text` is null or has `length` bytes that may be written.
+        // SAFETY: `text` is null or has `length` bytes that are writable.
         unsafe { write_text(name, text, length) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, algorithm) }
 }
 
-/// Length in bytes of every block of the group but the last of a message, the same at all members.
+/// Returns the length in bytes of every block of a message but the last; the same at all members.
 ///
 /// # Safety
 /// `group` is valid.
@@ -369,7 +370,7 @@ pub unsafe extern "C" fn rdmc_group_block_bytes(group: *const Group) -> u64 {
     unsafe { object(group, "group") }.map_or(0, |group| group.inner.block_bytes())
 }
 
-/// Frees a group; one that is not closed fails at all members. Does nothing for null.
+/// Frees a group. A group that is not closed fails at all members. Does nothing for null.
 ///
 /// # Safety
 /// `group` is null, or valid and not used again.

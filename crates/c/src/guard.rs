@@ -1,4 +1,4 @@
-//! What every function at the border does: no panic crosses it, and errors go where the caller wants them.
+//! The guard of every C function: it stops panics, and writes errors to the caller's `rdmc_error`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,16 +7,16 @@ use crate::error::{Code, Error, Outcome, Problem};
 /// Runs the body of a function, and returns its code.
 ///
 /// # Safety
-/// `error` is null or points to an error that nobody else uses during the call.
+/// `error` is null or points to an error that no other thread uses during the call.
 pub(crate) unsafe fn guarded(error: *mut Error, body: impl FnOnce() -> Outcome<()>) -> i32 {
-    // What a panic leaves is not used again: handles are only read, and outputs are written last.
+    // No state that a panic leaves is used again: handles are only read, and outputs are written last.
     let outcome = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panic| {
         let text = panic
             .downcast_ref::<&str>()
             .map(|text| (*text).to_owned())
             .or_else(|| panic.downcast_ref::<String>().cloned());
-        let text = text.unwrap_or_else(|| "a panic without words".into());
-        Err(Problem::new(Code::Panicked, format!("a bug of rdmc: {text}")))
+        let text = text.unwrap_or_else(|| "a panic without a text".into());
+        Err(Problem::new(Code::Panicked, format!("a bug in rdmc: {text}")))
     });
     match outcome {
         Ok(()) => Code::Ok as i32,
@@ -25,18 +25,18 @@ pub(crate) unsafe fn guarded(error: *mut Error, body: impl FnOnce() -> Outcome<(
     }
 }
 
-/// As [`guarded`], for what has neither result nor error. A panic ends it.
+/// As [`guarded`], for functions with neither result nor error. A panic ends the body.
 pub(crate) fn silent(body: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(body));
 }
 
-/// Frees a handle; nothing happens for null.
+/// Frees a handle; does nothing for null.
 ///
 /// # Safety
-/// `handle` is null or was made by [`Box::into_raw`], and is not used any more.
+/// `handle` is null or was made by [`Box::into_raw`], and is no longer used.
 pub(crate) unsafe fn free<T>(handle: *mut T) {
     if !handle.is_null() {
-        // SAFETY: `handle` was made by [`Box::into_raw`], and is not used any more.
+        // SAFETY: `handle` was made by [`Box::into_raw`], and is no longer used.
         let handle = unsafe { Box::from_raw(handle) };
         silent(|| drop(handle));
     }
@@ -47,16 +47,16 @@ pub(crate) trait Handle {
     fn process(&self) -> Process;
 }
 
-/// Takes a handle from the application, to free it. `None` for null, and in a fork, where it is left as it is: its connections are the
-/// parent's.
+/// Takes a handle from the application, to free it. Returns `None` for null, and in a child of fork(2), where the handle is
+/// leaked: its connections belong to the parent.
 ///
 /// # Safety
-/// As of [`free`].
+/// As for [`free`].
 pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Option<Box<T>> {
     if handle.is_null() {
         return None;
     }
-    // SAFETY: `handle` was made by [`Box::into_raw`], and is not used any more.
+    // SAFETY: `handle` was made by [`Box::into_raw`], and is no longer used.
     let handle = unsafe { Box::from_raw(handle) };
     if handle.process().is_this() {
         return Some(handle);
@@ -68,31 +68,31 @@ pub(crate) unsafe fn take<T: Handle>(handle: *mut T) -> Option<Box<T>> {
 /// Writes a result.
 ///
 /// # Safety
-/// `into` is null or may be written. Errors: it is null.
+/// `into` is null or writable. Errors: `into` is null.
 pub(crate) unsafe fn put<T>(into: *mut T, name: &str, value: T) -> Outcome<()> {
     if into.is_null() {
         return Err(missing(name));
     }
-    // SAFETY: `into` is not null, so it may be written.
+    // SAFETY: `into` is not null, so it is writable.
     unsafe { into.write(value) };
     Ok(())
 }
 
-/// The object behind a pointer.
+/// Returns the object behind a pointer.
 ///
 /// # Safety
-/// `pointer` is null, or valid for `'a`. Errors: it is null.
+/// `pointer` is null, or valid for `'a`. Errors: `pointer` is null.
 pub(crate) unsafe fn object<'a, T>(pointer: *const T, name: &str) -> Outcome<&'a T> {
     // SAFETY: `pointer` is null or valid for `'a`.
     unsafe { pointer.as_ref() }.ok_or_else(|| missing(name))
 }
 
-/// As [`object`], of what only this call uses.
+/// As [`object`], for an object that only this call uses.
 ///
 /// # Safety
-/// As of [`object`], and no other call uses it.
+/// As for [`object`], and no other call uses the object.
 pub(crate) unsafe fn object_mut<'a, T>(pointer: *mut T, name: &str) -> Outcome<&'a mut T> {
-    // SAFETY: `pointer` is null or valid for `'a`, and no other call uses it.
+    // SAFETY: `pointer` is null or valid for `'a`, and no other call uses the object.
     unsafe { pointer.as_mut() }.ok_or_else(|| missing(name))
 }
 
@@ -100,8 +100,8 @@ pub(crate) fn missing(name: &str) -> Problem {
     Problem::invalid(format!("{name} is NULL"))
 }
 
-/// The process that an object belongs to. In a child that fork(2) made, its threads do not exist, and its connections are
-/// the parent's.
+/// The process that created an object. In a child of fork(2) the object's threads do not exist, and its connections belong to
+/// the parent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process(u32);
 
@@ -114,12 +114,12 @@ impl Process {
         self.0 == std::process::id()
     }
 
-    /// Errors: this process is another.
+    /// Errors: the current process is a different one.
     pub(crate) fn check(self) -> Outcome<()> {
         if self.is_this() {
             return Ok(());
         }
-        let text = "this process is a fork of the one that created the object; create a context in the child, and use that";
+        let text = "this process is a fork of the one that created the object; create and use a context in the child";
         Err(Problem::new(Code::Forked, text))
     }
 }

@@ -1,7 +1,7 @@
-//! `librdmc`: the library for C, by the header `include/rdmc.h`, and for C++ by `include/rdmc.hpp`.
+//! `librdmc`: the library for C (header `include/rdmc.h`) and C++ (header `include/rdmc.hpp`).
 //!
-//! What holds for all functions is at the beginning of the header; why it is so is in docs/decisions/c-interface.md.
-//! Each function is guarded: arguments are checked, panics become codes, and errors go into the caller's `rdmc_error`.
+//! The header begins with the rules for all functions; docs/decisions/c-interface.md gives the reasons.
+//! Each function checks its arguments, turns panics into codes, and writes errors to the caller's `rdmc_error`.
 
 mod buffer;
 mod callbacks;
@@ -46,7 +46,7 @@ pub use team::{
     rdmc_team_reduce,
 };
 
-/// The version of this library, as in 0.1.0.
+/// Returns the version of this library, for example 0.1.0.
 #[unsafe(no_mangle)]
 pub extern "C" fn rdmc_version() -> *const c_char {
     const VERSION: &CStr =
@@ -57,13 +57,13 @@ pub extern "C" fn rdmc_version() -> *const c_char {
     VERSION.as_ptr()
 }
 
-/// Whether this library was built with a feature: `fabric` (networks of libfabric). 1, or 0.
+/// Returns 1 if this library was built with the feature, otherwise 0. Features: `fabric` (libfabric networks).
 ///
 /// # Safety
-/// `feature` is null, or ends with a zero.
+/// `feature` is null or NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_has(feature: *const c_char) -> i32 {
-    // SAFETY: `feature` is null or ends with a zero, and lives during this call.
+    // SAFETY: `feature` is null or NUL-terminated, and valid during this call.
     let feature = unsafe { text::optional(feature, "feature") };
     i32::from(cfg!(feature = "fabric") && matches!(feature, Ok(Some("fabric"))))
 }

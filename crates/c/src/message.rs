@@ -10,14 +10,14 @@ use crate::{
     text::milliseconds,
 };
 
-/// A message that is received; its bytes may still be arriving. One thread at a time may use it.
+/// A received message; its bytes may still be arriving. Only one thread may use it at a time.
 #[derive(Debug)]
 pub struct Message {
     inner: rdmc::Message,
     process: Process,
-    /// What `rdmc_message_next_block` has returned last.
+    /// The block that `rdmc_message_next_block` returned last.
     block: Option<Held>,
-    /// What `rdmc_message_data` has returned.
+    /// The bytes that `rdmc_message_data` returned.
     whole: Option<Held>,
 }
 
@@ -47,7 +47,7 @@ impl Message {
     }
 }
 
-/// How many messages of the group precede this one.
+/// Returns how many messages of the group precede this one.
 ///
 /// # Safety
 /// `message` is valid.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn rdmc_message_number(message: *const Message) -> u64 {
     unsafe { object(message, "message") }.map_or(0, |message| message.inner.number())
 }
 
-/// Length of the message in bytes.
+/// Returns the length of the message in bytes.
 ///
 /// # Safety
 /// `message` is valid.
@@ -67,11 +67,11 @@ pub unsafe extern "C" fn rdmc_message_length(message: *const Message) -> u64 {
     unsafe { object(message, "message") }.map_or(0, |message| message.inner.len())
 }
 
-/// Copies the next bytes of the message, in order; waits until some have arrived, for at most the group's `stall_timeout_ms`.
-/// `*count` is how many; 0 at the end of the message.
+/// Copies the next bytes of the message, in order. Waits until some have arrived, for at most the group's `stall_timeout_ms`.
+/// `*count` is the number of bytes copied; 0 at the end of the message.
 ///
 /// # Safety
-/// `message` is valid; `into` has `length` bytes; `count` may be written; `error` may be null.
+/// `message` is valid; `into` has `length` bytes; `count` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_message_read(
     message: *mut Message,
@@ -88,22 +88,22 @@ pub unsafe extern "C" fn rdmc_message_read(
             return Err(missing("into"));
         }
         // The library writes these bytes before it reads them.
-        // SAFETY: `into` is not null, so `length` bytes of it may be written.
+        // SAFETY: `into` is not null, so `length` bytes of it are writable.
         let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<u8>(), length) };
         let read = message.inner.read(into).map_err(problem)?;
-        // SAFETY: `count` is null or may be written.
+        // SAFETY: `count` is null or writable.
         unsafe { put(count, "count", read) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, read) }
 }
 
-/// Waits for the next range of bytes that has arrived, in the order of arrival, each byte once: `*length` bytes at `*offset` of
-/// the message, to be read at `*data` until the next such call, or until the message is freed. `*length` is 0 when all
-/// were returned. Independent of `rdmc_message_read`.
+/// Waits for the next range of bytes in the order of arrival; each byte is returned once. The range has `*length` bytes from
+/// `*offset` of the message on, readable at `*data` until the next such call or until the message is freed. `*length` is 0
+/// once all bytes were returned. Independent of `rdmc_message_read`.
 ///
 /// # Safety
-/// `message` is valid; `offset`, `data` and `length` may be written; `error` may be null.
+/// `message` is valid; `offset`, `data` and `length` are writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_message_next_block(
     message: *mut Message,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn rdmc_message_next_block(
                 (range.start, range.end - range.start, pointer)
             }
         };
-        // SAFETY: `offset`, `data` and `length` are null or may be written.
+        // SAFETY: `offset`, `data` and `length` are null or writable.
         unsafe {
             put(offset, "offset", start)?;
             put(data, "data", pointer)?;
@@ -139,10 +139,10 @@ pub unsafe extern "C" fn rdmc_message_next_block(
     unsafe { guarded(error, next) }
 }
 
-/// Waits until all bytes have arrived; they may be read at `*data` until the message is freed.
+/// Waits until all bytes have arrived. They are readable at `*data` until the message is freed.
 ///
 /// # Safety
-/// `message` is valid; `data` may be written; `error` may be null.
+/// `message` is valid; `data` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_message_data(
     message: *mut Message,
@@ -159,15 +159,15 @@ pub unsafe extern "C" fn rdmc_message_data(
             message.whole = Some(message.hold(0..message.inner.len() as usize)?);
         }
         let start = message.whole.as_ref().map_or(std::ptr::null(), |held| held.0.as_ptr().cast());
-        // SAFETY: `data` is null or may be written.
+        // SAFETY: `data` is null or writable.
         unsafe { put(data, "data", start) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, wait) }
 }
 
-/// Waits until this member is done with the message (all bytes received, nothing left to relay), and frees it, whatever is returned.
-/// A buffer that was posted for it is released then, or a moment later. Does nothing for null.
+/// Waits until this member is done with the message (all bytes received, nothing left to relay), and frees it, whatever the
+/// result. A buffer that was posted for the message is released then or shortly after. Does nothing for null.
 ///
 /// # Safety
 /// `message` is null, or valid and not used again; `error` may be null.
@@ -189,8 +189,8 @@ pub unsafe extern "C" fn rdmc_message_finish(
     unsafe { guarded(error, finish) }
 }
 
-/// Frees a message, received or not; other members get it all the same. Its memory is released when this member is done
-/// with it. Does nothing for null.
+/// Frees a message, received or not; other members still receive it. Its memory is released when this member is done
+/// with the message. Does nothing for null.
 ///
 /// # Safety
 /// `message` is null, or valid and not used again.
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn rdmc_message_free(message: *mut Message) {
     silent(|| drop(message));
 }
 
-/// The library's error within an error of reading.
+/// Converts an error of reading; the library's error may be inside it.
 fn problem(error: std::io::Error) -> Problem {
     match error.downcast::<rdmc::Error>() {
         Ok(error) => error.into(),

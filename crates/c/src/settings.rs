@@ -1,4 +1,4 @@
-//! Settings that begin with their size.
+//! Structs of settings, which begin with their size.
 
 use std::ffi::c_char;
 
@@ -13,50 +13,50 @@ use crate::{
     text::{address, addresses, milliseconds, optional, required},
 };
 
-/// A struct of C whose first field is its size.
+/// A C struct whose first field is its size.
 ///
 /// # Safety
-/// All of its bytes may be zero, and the first field is a `usize`.
+/// All-zero bytes are a valid value, and the first field is a `usize`.
 pub(crate) unsafe trait SizedSettings: Copy {
-    /// What functions call it, for errors.
+    /// The name of the argument, for errors.
     const NAME: &'static str = "settings";
 }
 
-/// The settings of a context. Fields that are 0 or NULL mean the default.
+/// The settings of a context. A field that is 0 or NULL selects the default.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ContextOptions {
     /// The size of this struct: `sizeof(rdmc_context_settings)`.
     pub size: usize,
-    /// Required: the address on which other members connect to this one, as in 10.0.0.1:7000; port 0 selects one.
+    /// Required: the address to which other members connect, for example 10.0.0.1:7000; with port 0 the system selects a port.
     pub listen: *const c_char,
-    /// Required: 64 hexadecimal digits that all members know, and nobody else (`rdmc secret` makes them).
+    /// Required: 64 hexadecimal digits that only the members know (`rdmc secret` generates them).
     pub secret: *const c_char,
-    /// The network that blocks move over; the same at all members: tcp (the default), verbs, efa, cxi, shm ...
+    /// The network for blocks: tcp (the default), verbs, efa, cxi, shm ...; the same at all members.
     pub fabric: *const c_char,
-    /// How blocks are protected on TCP connections; the same at all members: none, authenticate (the default) or encrypt.
+    /// The protection of blocks on TCP connections: none, authenticate (the default) or encrypt; the same at all members.
     pub protection: *const c_char,
-    /// How long creating a group may take, in milliseconds; 30,000 by default.
+    /// The time limit for creating a group, in milliseconds; 30,000 by default.
     pub connect_timeout_ms: u64,
-    /// A neighbour from which nothing was received for so many milliseconds is considered lost; 5,000 by default.
+    /// A neighbour from which nothing is received for this many milliseconds is considered lost; 5,000 by default.
     pub silence_timeout_ms: u64,
-    /// The most bytes per second that this context sends, and that it receives; 0 for no limit.
+    /// The rate limit of this context in bytes per second, for each direction; 0 for no limit.
     pub rate_max: u64,
     /// TCP connections to each neighbour, 1 (the default) to 8; the same at all members.
     pub streams: u32,
-    /// 0: a thread of the context makes progress. 1: calls of `rdmc_progress` and calls that wait make progress.
+    /// 0: a thread of the context makes progress. 1: `rdmc_progress` and calls that wait make progress.
     pub caller_makes_progress: u32,
 }
 
-/// The settings of a group. Fields that are 0 or NULL mean the default. All but `rank`, `report_blocks`, the windows,
-/// `report_delivered`, `stall_timeout_ms`, `connect_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes` and
-/// `rate_bits_per_second` have to be the same at all members. What a member leaves open of algorithm and block size is as at the root.
+/// The settings of a group. A field that is 0 or NULL selects the default. All fields except `rank`, `report_blocks`, the
+/// windows, `report_delivered`, `stall_timeout_ms`, `connect_timeout_ms`, `send_queue_max`, `receive_bytes_max`, `message_bytes`
+/// and `rate_bits_per_second` must be the same at all members. A member that leaves algorithm or block size open gets the root's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOptions {
     /// The size of this struct: `sizeof(rdmc_group_settings)`.
     pub size: usize,
-    /// Identifies the group; unique among those of its members' contexts.
+    /// Identifies the group; unique among the groups of its members' contexts.
     pub number: u64,
     /// Required: the address of each member's context, by rank.
     pub members: *const *const c_char,
@@ -66,44 +66,45 @@ pub struct GroupOptions {
     pub rank: u32,
     /// The rank of the member that sends.
     pub root: u32,
-    /// Whether the callback `block` is called: 1, or 0.
+    /// 1 if the callback `block` is called, 0 if not.
     pub report_blocks: u32,
-    /// The name of the algorithm, as `rdmc plan` prints them; NULL or "auto": the root takes the fastest by the cost model, and
-    /// the others learn it. `rdmc_group_algorithm` tells.
+    /// The name of the algorithm, as printed by `rdmc plan`. NULL or "auto": the root chooses the fastest by the cost model, and
+    /// the other members learn the choice. `rdmc_group_algorithm` reports it.
     pub algorithm: *const c_char,
-    /// The rack of each rank, `member_count` numbers; NULL: all members are in one rack.
+    /// The rack number of each rank, `member_count` numbers; NULL: all members are in one rack.
     pub racks: *const u32,
-    /// Length in bytes of a block. By default the root takes the fastest by the cost model, at most 16 MiB, and the others learn it;
-    /// `rdmc_group_block_bytes` tells. Larger ones cost less processor time, smaller ones fill pipelines sooner.
+    /// The block length in bytes. By default the root chooses the fastest by the cost model, at most 16 MiB, and the other
+    /// members learn the choice; `rdmc_group_block_bytes` reports it. Larger blocks cost less processor time; smaller blocks
+    /// fill pipelines sooner.
     pub block_bytes: u64,
-    /// How much memory, in bytes, the library allocates for messages that were not received yet; 256 MiB by default.
+    /// The maximum memory in bytes that the library allocates for messages not yet received; 256 MiB by default.
     pub receive_bytes_max: u64,
     /// How long a due transfer may make no progress before the group fails, in milliseconds; 60,000 by default.
     pub stall_timeout_ms: u64,
-    /// How many messages may be in flight at once, 1 to 1,024; 2 by default.
+    /// The maximum number of messages in flight, 1 to 1,024; 2 by default.
     pub messages_in_flight: u32,
-    /// How many messages that are not complete may be queued at the root; 64 by default.
+    /// The maximum number of incomplete messages queued at the root; 64 by default.
     pub send_queue_max: u32,
-    /// Receives posted ahead. If neither window is set, half a megabyte, in 8 to 64 blocks; if one is, 8 for the other.
+    /// Receives posted ahead. If neither window is set, each is half a megabyte, in 8 to 64 blocks; if one is, the other is 8.
     pub window_receives: u32,
-    /// Sends posted ahead.
+    /// Sends posted ahead; see `window_receives`.
     pub window_sends: u32,
-    /// Whether the callback `delivered` is called at the root for each message: 1, or 0.
+    /// 1 if the callback `delivered` is called at the root for each message, 0 if not.
     pub report_delivered: u32,
-    /// Whether each member compares its copy of every message with the root's, by a digest, before it reports it as
-    /// received: 1, or 0. If one differs, the group fails with `RDMC_DIFFERS` and names the member.
+    /// 1 if each member compares its copy of every message with the root's by a digest, before it reports the message as
+    /// received; 0 if not. If a copy differs, the group fails with `RDMC_DIFFERS`, which names the member.
     pub verify: u32,
-    /// The length in bytes of a typical message, for the choice of algorithm and block size at the root; 16 MiB by default.
+    /// The length of a typical message in bytes, for the root's choice of algorithm and block size; 16 MiB by default.
     pub message_bytes: u64,
-    /// The rate of each member's link in bits per second, for the same choice. By default what the processors can copy if all
-    /// members are on one machine, otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
+    /// The rate of each member's link in bits per second, for the same choice. Default: the rate at which the processors copy if
+    /// all members are on one machine; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
     pub rate_bits_per_second: u64,
-    /// How long creating the group may take, in milliseconds; `connect_timeout_ms` of the context by default.
+    /// The time limit for creating the group, in milliseconds; the context's `connect_timeout_ms` by default.
     pub connect_timeout_ms: u64,
 }
 
-/// The settings of a team. Fields that are 0 or NULL mean the default. All but `rank` and
-/// `connect_timeout_ms` have to be the same at all members.
+/// The settings of a team. A field that is 0 or NULL selects the default. All fields except `rank` and
+/// `connect_timeout_ms` must be the same at all members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TeamOptions {
@@ -117,17 +118,17 @@ pub struct TeamOptions {
     pub member_count: u32,
     /// The rank of this member.
     pub rank: u32,
-    /// Slots of each ring of a link, at most 4,096; 16 by default.
+    /// Slots in each ring of a link, at most 4,096; 16 by default.
     pub slots: u32,
-    /// Length in bytes of a slot, 64 to 1 MiB; 32 KiB by default.
+    /// Length of a slot in bytes, 64 to 1 MiB; 32 KiB by default.
     pub slot_bytes: u32,
-    /// Messages of at least so many bytes go from memory to memory, in blocks; 128 KiB by default.
+    /// Messages of at least this many bytes are written from memory to memory, in blocks; 128 KiB by default.
     pub long_bytes: u64,
-    /// Length in bytes of these blocks; 128 KiB by default.
+    /// Length of these blocks in bytes; 128 KiB by default.
     pub block_bytes: u32,
     /// Zero.
     pub reserved: u32,
-    /// How long creating the team may take, in milliseconds; `connect_timeout_ms` of the context by default.
+    /// The time limit for creating the team, in milliseconds; the context's `connect_timeout_ms` by default.
     pub connect_timeout_ms: u64,
 }
 
@@ -138,16 +139,16 @@ unsafe impl SizedSettings for GroupOptions {}
 // SAFETY: as above.
 unsafe impl SizedSettings for TeamOptions {}
 
-/// Reads settings of any size: what an older program does not have is zero, and what a newer one has has to be zero.
+/// Reads settings of any size. Fields that an older program lacks are zero; fields that only a newer program has must be zero.
 ///
 /// # Safety
-/// `settings` is null, or points to as many bytes as its first field says. Errors: it is null, has no sensible size, or sets
-/// what this library does not know.
+/// `settings` is null, or points to as many bytes as its first field states. Errors: `settings` is null, has an invalid size,
+/// or sets a field that this library does not know.
 pub(crate) unsafe fn read<T: SizedSettings>(settings: *const T) -> Outcome<T> {
     if settings.is_null() {
         return Err(missing(T::NAME));
     }
-    // SAFETY: it is not null, so it begins with its size; a copy byte by byte needs no alignment.
+    // SAFETY: `settings` is not null, so it begins with its size; an unaligned read needs no alignment.
     let size = unsafe { settings.cast::<usize>().read_unaligned() };
     if !(size_of::<usize>()..=1 << 16).contains(&size) {
         let name = T::NAME;
@@ -156,7 +157,7 @@ pub(crate) unsafe fn read<T: SizedSettings>(settings: *const T) -> Outcome<T> {
     }
     let known = size.min(size_of::<T>());
     for at in known..size {
-        // SAFETY: `at` lies before the size, and so many bytes are there.
+        // SAFETY: `at` is less than the size, and `settings` has that many bytes.
         if unsafe { settings.cast::<u8>().add(at).read() } != 0 {
             let text = format!(
                 "the settings use a field at byte {at} that rdmc {} does not have; install a newer librdmc",
@@ -166,15 +167,15 @@ pub(crate) unsafe fn read<T: SizedSettings>(settings: *const T) -> Outcome<T> {
         }
     }
     let mut read = std::mem::MaybeUninit::<T>::zeroed();
-    // SAFETY: `known` bytes lie in both; they do not overlap.
+    // SAFETY: both have `known` bytes, and they do not overlap.
     unsafe {
         std::ptr::copy_nonoverlapping(settings.cast::<u8>(), read.as_mut_ptr().cast::<u8>(), known)
     };
-    // SAFETY: of the trait: what was not copied is zero.
+    // SAFETY: bytes that were not copied are zero, which the trait allows.
     Ok(unsafe { read.assume_init() })
 }
 
-/// Calls `set` unless the value means the default.
+/// Calls `set` unless the value selects the default.
 fn given<S, V: Default + PartialEq>(settings: S, value: V, set: impl FnOnce(S, V) -> S) -> S {
     if value == V::default() { settings } else { set(settings, value) }
 }
@@ -189,12 +190,12 @@ fn flag(value: u32, name: &str) -> Outcome<bool> {
 
 impl ContextOptions {
     /// # Safety
-    /// Its texts live. Errors: one is missing or means nothing.
+    /// Its texts are valid during the call. Errors: a text is missing or invalid.
     pub(crate) unsafe fn settings(&self) -> Outcome<ContextSettings> {
-        // SAFETY: `listen` and `secret` are null or end with a zero, and live during this call.
+        // SAFETY: `listen` and `secret` are null or NUL-terminated, and valid during this call.
         let (listen, secret) =
             unsafe { (required(self.listen, "listen")?, required(self.secret, "secret")?) };
-        // SAFETY: `fabric` and `protection` are null or end with a zero, and live during this call.
+        // SAFETY: `fabric` and `protection` are null or NUL-terminated, and valid during this call.
         let (fabric, protection) =
             unsafe { (optional(self.fabric, "fabric")?, optional(self.protection, "protection")?) };
         let secret = Secret::from_hex(secret).map_err(Problem::invalid)?;
@@ -225,11 +226,11 @@ impl ContextOptions {
 
 impl GroupOptions {
     /// # Safety
-    /// Its texts and lists live. Errors: one is missing or means nothing.
+    /// Its texts and lists are valid during the call. Errors: one is missing or invalid.
     pub(crate) unsafe fn settings(&self) -> Outcome<GroupSettings> {
-        // SAFETY: `members` is null or has `member_count` texts that end with a zero.
+        // SAFETY: `members` is null or has `member_count` texts, each NUL-terminated.
         let members = unsafe { addresses(self.members, self.member_count) }?;
-        // SAFETY: `algorithm` is null or ends with a zero, and lives during this call.
+        // SAFETY: `algorithm` is null or NUL-terminated, and valid during this call.
         let algorithm = unsafe { optional(self.algorithm, "algorithm") }?;
         let mut made = GroupSettings::new(self.number, members, self.rank).root(self.root);
         let mut scheduling = algorithm.map_or(Ok(Scheduling::Auto), str::parse)?;
@@ -265,9 +266,9 @@ impl GroupOptions {
 
 impl TeamOptions {
     /// # Safety
-    /// Its texts live. Errors: one is missing or means nothing.
+    /// Its texts are valid during the call. Errors: a text is missing or invalid.
     pub(crate) unsafe fn settings(&self) -> Outcome<TeamSettings> {
-        // SAFETY: `members` is null or has `member_count` texts that end with a zero.
+        // SAFETY: `members` is null or has `member_count` texts, each NUL-terminated.
         let members = unsafe { addresses(self.members, self.member_count) }?;
         if self.reserved != 0 {
             return Err(Problem::invalid("reserved is not 0"));

@@ -12,7 +12,7 @@ use crate::{
     text::{milliseconds, optional},
 };
 
-/// A fixed list of members that call operations together, all in the same order. Calls of several threads are made
+/// A fixed list of members that call operations together, all in the same order. Calls of several threads run
 /// one after another.
 #[derive(Debug)]
 pub struct Team {
@@ -20,15 +20,15 @@ pub struct Team {
     process: Process,
 }
 
-/// What a member of a team has done so far.
+/// Counters of a team at one member.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OperationCounters {
-    /// Operations that are complete at this member.
+    /// Operations completed at this member.
     pub operations: u64,
-    /// Bytes given to the network for others.
+    /// Bytes passed to the network for other members.
     pub bytes_sent: u64,
-    /// Bytes that have come from others.
+    /// Bytes received from other members.
     pub bytes_received: u64,
     /// Zero.
     pub reserved: u64,
@@ -78,22 +78,23 @@ pub enum Operator {
     Sum = 0,
     /// The product.
     Prod = 1,
-    /// The least.
+    /// The minimum.
     Min = 2,
-    /// The greatest.
+    /// The maximum.
     Max = 3,
-    /// Bitwise and, of integers.
+    /// Bitwise and; integers only.
     Band = 4,
-    /// Bitwise or, of integers.
+    /// Bitwise or; integers only.
     Bor = 5,
-    /// Bitwise exclusive or, of integers.
+    /// Bitwise exclusive or; integers only.
     Bxor = 6,
 }
 
-/// The bytes at `data`.
+/// Returns the bytes at `data`.
 ///
 /// # Safety
-/// It has `count` elements of `element_bytes` for `'a`, which nobody else uses. Errors: it is null; too many.
+/// `data` is null, or has `count` elements of `element_bytes` for `'a`, which only this call uses. Errors: `data` is null;
+/// too many elements.
 unsafe fn bytes<'a>(data: *mut c_void, count: u64, element_bytes: usize) -> Outcome<&'a mut [u8]> {
     let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(element_bytes));
     let length = length.filter(|&length| isize::try_from(length).is_ok());
@@ -105,33 +106,33 @@ unsafe fn bytes<'a>(data: *mut c_void, count: u64, element_bytes: usize) -> Outc
     if data.is_null() {
         return Err(missing("data"));
     }
-    // SAFETY: `data` is not null, so `length` bytes of it may be read and written, by this call alone.
+    // SAFETY: `data` is not null, so `length` bytes of it are readable and writable, by this call alone.
     Ok(unsafe { std::slice::from_raw_parts_mut(data.cast::<u8>(), length) })
 }
 
 pub(crate) fn element_type(code: i32) -> Outcome<Type> {
-    let unknown = || Problem::invalid(format!("{code} is no element type; see rdmc_type"));
+    let unknown = || Problem::invalid(format!("{code} is not an element type; see rdmc_type"));
     usize::try_from(code).ok().and_then(|code| Type::ALL.get(code).copied()).ok_or_else(unknown)
 }
 
 pub(crate) fn operator(code: i32) -> Outcome<Op> {
-    let unknown = || Problem::invalid(format!("{code} is no operator; see rdmc_op"));
+    let unknown = || Problem::invalid(format!("{code} is not an operator; see rdmc_op"));
     usize::try_from(code).ok().and_then(|code| Op::ALL.get(code).copied()).ok_or_else(unknown)
 }
 
 /// # Safety
-/// `team` is null or valid for `'a`. Errors: it is null; the process is a fork.
+/// `team` is null or valid for `'a`. Errors: `team` is null; the process is a fork.
 pub(crate) unsafe fn inner<'a>(team: *const Team) -> Outcome<&'a rdmc::Team> {
     // SAFETY: `team` is null or a handle that is not freed during this call.
     let team = unsafe { object(team, "team") }?;
     team.process.check().map(|()| &team.inner)
 }
 
-/// Joins a team, together with all its other members, which must do the same with equal settings. Blocks for `connect_timeout_ms`
-/// at most. A team outlives its context.
+/// Creates a team, together with all its other members, which must make the same call with equal settings. Blocks for at most
+/// `connect_timeout_ms`. A team may outlive its context.
 ///
 /// # Safety
-/// `context` is valid, `settings` as documented; `team` may be written; `error` may be null.
+/// `context` is valid; `settings` is as documented; `team` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_create(
     context: *const Context,
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn rdmc_team_create(
             unsafe { (object(context, "context")?.inner()?, read(settings)?.settings()?) };
         let made = Team { inner: context.create_team(settings)?, process: Process::this() };
         let made = Box::into_raw(Box::new(made));
-        // SAFETY: `team` is null or may be written; what was made is freed if it cannot be returned.
+        // SAFETY: `team` is null or writable; the new handle is freed if it cannot be returned.
         unsafe { put(team, "team", made).inspect_err(|_| free(made)) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn rdmc_team_barrier(
 /// Replaces `length` bytes at all members by those of the root.
 ///
 /// # Safety
-/// `team` is valid; `data` has `length` bytes that nobody else uses meanwhile; `error` may be null.
+/// `team` is valid; `data` has `length` bytes that only this call uses; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_broadcast(
     team: *const Team,
@@ -190,11 +191,11 @@ pub unsafe extern "C" fn rdmc_team_broadcast(
     unsafe { guarded(error, broadcast) }
 }
 
-/// Replaces each of `count` elements of an `rdmc_type` at all members by its combination over all members, by an `rdmc_op`. All
-/// have the same bits afterwards.
+/// Replaces each of `count` elements of type `element` (an `rdmc_type`) at all members by its combination over all members with
+/// `op` (an `rdmc_op`). The result has the same bits at all members.
 ///
 /// # Safety
-/// `team` is valid; `values` has `count` elements that nobody else uses meanwhile; `error` may be null.
+/// `team` is valid; `values` has `count` elements that only this call uses; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_all_reduce(
     team: *const Team,
@@ -215,10 +216,10 @@ pub unsafe extern "C" fn rdmc_team_all_reduce(
     unsafe { guarded(error, reduce) }
 }
 
-/// As `rdmc_team_all_reduce`, with the result at the root only; elsewhere the values do not change.
+/// As `rdmc_team_all_reduce`, with the result at the root only; at other members the values do not change.
 ///
 /// # Safety
-/// As of `rdmc_team_all_reduce`.
+/// As for `rdmc_team_all_reduce`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_reduce(
     team: *const Team,
@@ -240,11 +241,11 @@ pub unsafe extern "C" fn rdmc_team_reduce(
     unsafe { guarded(error, reduce) }
 }
 
-/// Collects the bytes of all members, one member's after another's by rank, `length` bytes in all. Those of this
-/// member are at their place before the call; all have the same length.
+/// Collects the parts of all members at each member, in rank order, `length` bytes in total. All parts have the same length.
+/// This member's part is in its place in `data` before the call.
 ///
 /// # Safety
-/// `team` is valid; `data` has `length` bytes that nobody else uses meanwhile; `error` may be null.
+/// `team` is valid; `data` has `length` bytes that only this call uses; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_all_gather(
     team: *const Team,
@@ -262,10 +263,10 @@ pub unsafe extern "C" fn rdmc_team_all_gather(
     unsafe { guarded(error, gather) }
 }
 
-/// What this member of a team has done so far. Does not block.
+/// Writes the counters of a team at this member. Does not block.
 ///
 /// # Safety
-/// `team` is valid; `counters` may be written; `error` may be null.
+/// `team` is valid; `counters` is writable; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_counters(
     team: *const Team,
@@ -281,17 +282,17 @@ pub unsafe extern "C" fn rdmc_team_counters(
             bytes_received: now.bytes_received,
             reserved: 0,
         };
-        // SAFETY: `counters` is null or may be written.
+        // SAFETY: `counters` is null or writable.
         unsafe { put(counters, "counters", now) }
     };
     // SAFETY: `error` is null or an error that no other call uses.
     unsafe { guarded(error, count) }
 }
 
-/// Makes the team fail at all members, for this reason (`NULL`: none in words).
+/// Fails the team at all members, for this reason (`NULL`: a default text).
 ///
 /// # Safety
-/// `team` is valid; `reason` ends with a zero; `error` may be null.
+/// `team` is valid; `reason` is null or NUL-terminated; `error` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rdmc_team_abort(
     team: *const Team,
@@ -299,7 +300,7 @@ pub unsafe extern "C" fn rdmc_team_abort(
     error: *mut Error,
 ) -> i32 {
     let abort = || {
-        // SAFETY: `reason` is null or ends with a zero, and lives during this call.
+        // SAFETY: `reason` is null or NUL-terminated, and valid during this call.
         let reason = unsafe { optional(reason, "reason") }?.unwrap_or("its application aborted it");
         // SAFETY: `team` is null or a handle that is not freed during this call.
         unsafe { inner(team) }?.abort(reason);
@@ -309,7 +310,7 @@ pub unsafe extern "C" fn rdmc_team_abort(
     unsafe { guarded(error, abort) }
 }
 
-/// Ends a team when all members have called this, and frees it, whatever is returned. Does nothing for null.
+/// Closes a team once all members have called this, and frees it, whatever the result. Does nothing for null.
 ///
 /// # Safety
 /// `team` is null, or valid and not used again; `error` may be null.
@@ -328,7 +329,7 @@ pub unsafe extern "C" fn rdmc_team_close(
     unsafe { guarded(error, close) }
 }
 
-/// Frees a team that was not closed; it fails at all other members. Does nothing for null.
+/// Frees a team that was not closed, which fails at all other members. Does nothing for null.
 ///
 /// # Safety
 /// `team` is null, or valid and not used again.

@@ -27,27 +27,27 @@ const LISTED_GROUP: u16 = 8;
 #[derive(Debug, clap::Args)]
 #[group(id = "credentials", multiple = true)]
 pub struct CredentialFiles {
-    /// The shared secret of roots and receivers that listen, as printed by `rdmc secret`
+    /// Shared secret of roots and receivers that listen, as printed by `rdmc secret`
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key", "ca"])]
     secret_file: Option<PathBuf>,
 
-    /// Instead of a secret: this host's X.509 certificate (PEM), followed by the intermediate ones
+    /// Instead of a secret: this host's X.509 certificate (PEM), followed by intermediate certificates
     ///
-    /// A receiver's must be for the HOST that roots connect to (subjectAltName).
+    /// A receiver's certificate must have the HOST that roots connect to as a name (subjectAltName).
     #[arg(long, value_name = "FILE", requires_all = ["key", "ca"])]
     cert: Option<PathBuf>,
 
-    /// The private key of --cert (PEM, not encrypted)
+    /// Private key of --cert (PEM, not encrypted)
     #[arg(long, value_name = "FILE", requires_all = ["cert", "ca"])]
     key: Option<PathBuf>,
 
-    /// The authorities (PEM), one of which must have issued the other end's certificate
+    /// Certificate authorities (PEM), one of which must have issued the peer's certificate
     #[arg(long, value_name = "FILE", requires_all = ["cert", "key"])]
     ca: Option<PathBuf>,
 }
 
 impl CredentialFiles {
-    /// Adds the files that these options name.
+    /// Adds the files of these options to the files in use.
     pub fn add_to(&self, in_use: &mut InUse) {
         let files = [&self.secret_file, &self.cert, &self.key, &self.ca];
         for (option, path) in ["--secret-file", "--cert", "--key", "--ca"].into_iter().zip(files) {
@@ -57,10 +57,10 @@ impl CredentialFiles {
         }
     }
 
-    /// Reads them; none if none are given. `allowed`: the names of roots that a listening receiver accepts; empty for
-    /// all.
+    /// Reads the credentials; `None` if no option was given. `allowed`: the names of roots that a listening receiver accepts;
+    /// empty for all.
     ///
-    /// Errors: unreadable, invalid, or a secret or key that others can read or change; names the file.
+    /// Errors: a file is unreadable or invalid, or others can read or change the secret or key; names the file.
     pub fn read(&self, allowed: &[String]) -> Result<Option<Credentials>, Failure> {
         if let Some(path) = &self.secret_file {
             return read_secret(path).map(|secret| Some(Credentials::Secret(secret)));
@@ -86,10 +86,10 @@ fn read_secret(path: &Path) -> Result<Secret, Failure> {
 
 /// Opens a private file, and refuses it if others can read or change it, as ssh does (docs/security.md).
 ///
-/// Group may read a file of root's: so Kubernetes (`fsGroup`) gives secrets to users other than root, and Debian keys to
-/// its group `ssl-cert`; systemd (`LoadCredential=`) lists the user in the file's access list, which shows in the
-/// permissions of group. Pipes are not files, and a file that has no name any more (what some shells make of `<<<`,
-/// memfd_create(2)) can be opened by no user but its owner, whatever its mode.
+/// Group may read files that belong to root: Kubernetes (`fsGroup`) provides secrets to other users this way, and Debian keys to
+/// its group `ssl-cert`; systemd (`LoadCredential=`) adds the user to the file's access list, which appears as permissions of
+/// group. Pipes are not checked. Only its owner can open a file without a name (memfd_create(2); some shells use such files
+/// for `<<<`), whatever its mode.
 fn open_private(option: &str, path: &Path) -> Result<File, Failure> {
     let file = input::open(path)?;
     let shown = path.display();
@@ -126,7 +126,7 @@ fn access_list(file: &File) -> Vec<u8> {
 
 /// Returns whether an access list has entries for users other than this one and root, or for groups other than the file's.
 fn lists_others(list: &[u8], own: u32) -> bool {
-    // Behind the version: kind, permissions, number.
+    // After the version, each entry has kind, permissions and number.
     let mut entries = list.get(4..).unwrap_or_default().chunks_exact(8);
     entries.any(|entry| {
         let number = u32::from_le_bytes([entry[4], entry[5], entry[6], entry[7]]);

@@ -1,6 +1,6 @@
 //! Exit codes and errors of commands.
 //!
-//! Exit codes depend on hosts and files, never on whether a report could be printed. docs/exit-codes.md has the same
+//! Exit codes depend on hosts and files, never on whether a report could be printed. docs/exit-codes.md has this
 //! table for users.
 
 use std::{
@@ -36,7 +36,7 @@ impl Exit {
         self as u8
     }
 
-    /// Combines it with that of an output: failures of hosts take precedence.
+    /// Combines this code with that of an output: failures of hosts take precedence.
     pub fn and(self, output: Self) -> Self {
         if self == Self::Done { output } else { self }
     }
@@ -66,8 +66,8 @@ pub fn print_message(words: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "rdmc: {}", plain(&words.to_string()));
 }
 
-/// Escapes a text for a terminal. Text from other hosts must not contain control sequences or what is not seen, change the
-/// writing direction, or start a line like one of this program.
+/// Escapes a text for a terminal. Text from other hosts must not contain control sequences or invisible characters, change the
+/// writing direction, or imitate a line of this program.
 pub fn plain(text: &str) -> String {
     let (mut plain, mut before) = (String::with_capacity(text.len()), None);
     for character in text.chars() {
@@ -83,17 +83,17 @@ pub fn plain(text: &str) -> String {
     plain
 }
 
-/// The same on one line, for names.
+/// Like [`plain`], on one line, for names.
 pub fn plain_name(name: &str) -> String {
     plain(&name.replace('\n', "\\n"))
 }
 
-/// Why a command fails, which determines its exit code. Nothing has been printed on standard output.
+/// Why a command fails; determines its exit code. Nothing has been printed to standard output.
 #[derive(Debug)]
 pub enum Failure {
     /// Arguments that are invalid together.
     Usage(String),
-    /// The same, and standard output must not be written to.
+    /// Like [`Failure::Usage`], if standard output must not be written to.
     Misdirected(String),
     /// An I/O error, with the operation.
     Io(String, io::Error),
@@ -127,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// The same for an error of a push.
+    /// The failure for an error of a push.
     pub fn of_push(error: &files::PushError) -> Self {
         match error {
             files::PushError::Library(error) => Self::of_library(error),
@@ -145,7 +145,7 @@ impl Failure {
         }
     }
 
-    /// Prints it to standard error, with `json` also as one object on standard output, and returns the exit code.
+    /// Prints the failure to standard error, with `json` also as one object to standard output, and returns the exit code.
     pub fn report(&self, json: bool) -> Exit {
         let words = self.to_string();
         print_message(&words);
@@ -170,7 +170,7 @@ impl fmt::Display for Failure {
 
 /// Prints the JSON object of a failure.
 pub fn refuse(error: &str, exit: Exit) {
-    // Errors are ignored: standard error has the same.
+    // Errors are ignored: standard error has the same message.
     let refusal = Refusal { error, exit_code: exit };
     let _ = standard_output::write(|out| json::write_line(out, &refusal));
 }

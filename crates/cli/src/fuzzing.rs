@@ -1,4 +1,4 @@
-//! Entry points of fuzzers (`./dev fuzz`): texts of users, and invitations.
+//! Entry points for fuzzers (`./dev fuzz`): texts from users, and invitations.
 
 use crate::{
     hosts, hosts_file,
@@ -7,7 +7,7 @@ use crate::{
     slurm,
 };
 
-/// Parses a text; its first byte is the kind. True if it is valid.
+/// Parses a text; the first byte selects the kind. True if the text is valid.
 pub fn texts(bytes: &[u8]) -> bool {
     let Some((&kind, text)) = bytes.split_first() else { return false };
     let Ok(text) = std::str::from_utf8(text) else { return false };

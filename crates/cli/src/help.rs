@@ -2,22 +2,22 @@
 
 use clap::{Arg, ArgAction, Command};
 
-/// What most users need; at most ten options.
+/// Options that most users need; at most ten.
 pub const USUAL: &str = "Usual options";
-/// What of directories is sent and replaced, and what is sent while it grows.
+/// What is sent and replaced of directories, and growing files.
 pub const TREES: &str = "Directories and streams";
 /// How receivers are started on hosts.
 pub const STARTING: &str = "Starting receivers";
-/// Authentication of receivers that are not started by the command.
+/// Receivers that are not started by the command: authentication and limits.
 pub const LISTENING: &str = "Receivers that listen or join";
 /// What a bench measures.
 pub const MEASURING: &str = "Measurements";
-/// What is printed and written beside the result.
+/// What is printed and written in addition to the result.
 pub const REPORTS: &str = "Reports";
-/// What has good defaults.
+/// Options with good defaults.
 pub const EXPERTS: &str = "For experts";
 
-/// The command with `-h` limited to [`USUAL`] options, in all commands that have such.
+/// Limits `-h` to [`USUAL`] options in this command and its subcommands, if a command has such options.
 pub fn arranged(command: Command) -> Command {
     let command = command.mut_subcommands(arranged);
     if !command.get_arguments().any(is_usual) {
@@ -47,9 +47,9 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    /// Lines of a terminal; the last one is the next prompt's.
+    /// Lines of a terminal; the last one is for the next prompt.
     const SCREEN_LINES: usize = 40;
-    /// The most options of a command without headings.
+    /// The maximum number of options of a command without headings.
     const WITHOUT_HEADINGS_MAX: usize = 12;
 
     fn commands() -> Vec<Command> {

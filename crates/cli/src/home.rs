@@ -1,4 +1,4 @@
-//! Home directories, into which a listening receiver does not write: who may push could log in as their user, by
+//! Home directories, into which a listening receiver does not write: a root that may push could log in as their user, by
 //! `.ssh/authorized_keys` or a shell's start-up files.
 
 use std::{
@@ -16,18 +16,19 @@ use crate::failure::Failure;
 
 const USERS: &str = "/etc/passwd";
 
-/// The most links in a path (`MAXSYMLINKS` of Linux).
+/// The maximum number of links in a path (`MAXSYMLINKS` of Linux).
 const LINKS_MAX: usize = 40;
 
-/// Refuses a directory for files of others' pushes that is a home directory, has one below it, or is inside of a `.ssh`. The same goes for
-/// what a home's `.ssh` is a link to.
+/// Refuses a directory for pushed files that is a home directory, contains one, or is inside a `.ssh`. The same applies to the
+/// target of a home's `.ssh`, if that is a link.
 ///
-/// Homes, also those that do not exist yet, are the own one, of the environment and of `/etc/passwd`, and for root those of all users there: sshd takes files
-/// of the user and of root alone. Of users in other databases (LDAP) it knows only the one who starts it, by the environment.
+/// Homes, existing or not, are those of this user in the environment and in `/etc/passwd`, and for root those of all users
+/// there: sshd accepts only files of the user and of root. Of users in other databases (LDAP), only the one who starts it is
+/// known, by the environment.
 ///
 /// Errors: names the directory, the home and its user.
 pub fn refuse(directory: &Path) -> Result<(), Failure> {
-    // If it does not exist, that is found later.
+    // A missing directory is reported later.
     let Ok(real) = fs::canonicalize(directory) else { return Ok(()) };
     if real.iter().any(|name| name == ".ssh") {
         return Err(Failure::Usage(format!(
@@ -36,7 +37,7 @@ pub fn refuse(directory: &Path) -> Result<(), Failure> {
         )));
     }
     let own = env::var_os("HOME").map(|home| ("this user".into(), PathBuf::from(home)));
-    // Without it there are no users but that of the environment, as in containers.
+    // Without this file, as in some containers, only the user of the environment is known.
     let users = fs::read(USERS).unwrap_or_default();
     let listed = homes_of(geteuid(), &String::from_utf8_lossy(&users));
     let mut homes = listed.into_iter().chain(own).filter(|(_, home)| home.is_absolute());
@@ -55,7 +56,7 @@ pub fn refuse(directory: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// Users and homes in a text like that of `/etc/passwd`: those with this number, for root all.
+/// Users and homes in a text like that of `/etc/passwd`: those with this user ID, for root all.
 fn homes_of(own: Uid, users: &str) -> Vec<(String, PathBuf)> {
     let user = |line: &str| match line.split(':').collect::<Vec<_>>()[..] {
         [name, _, number, _, _, home, ..] if own.is_root() || number == own.to_string() => {
@@ -66,23 +67,23 @@ fn homes_of(own: Uid, users: &str) -> Vec<(String, PathBuf)> {
     users.lines().filter_map(user).collect()
 }
 
-/// Whether files can come into this home by a name below the directory, which has no links in its path. What is missing of the
-/// home can be made by a push.
+/// Whether a push can write into this home by a name below the directory, whose path has no links. A push can create missing
+/// directories of the home.
 fn is_reached(home: &Path, directory: &Path) -> bool {
     let Some((there, missing)) = resolve(home) else { return false };
     let is_below = there.join(missing).starts_with(directory) || is_same(&there, directory);
-    // What is read-only here, such as by ProtectSystem= of a service, is nothing to write into.
+    // A push cannot write into read-only directories, such as by ProtectSystem= of a service.
     let is_writable = || access(&there, Access::WRITE_OK | Access::EXEC_OK).is_ok();
     there.is_dir() && is_below && is_writable()
 }
 
-/// Whether the directory is the one of this path, or inside of it.
+/// Whether the directory is that of this path, or inside it.
 fn is_inside(directory: &Path, path: &Path) -> bool {
     directory.ancestors().any(|above| is_same(above, path))
 }
 
-/// Returns the last part of a path that exists, without links, and the names below it that are missing. A link to something that is
-/// missing is followed: its target can be made. `None` if there are too many links.
+/// Returns the longest existing part of a path, without links, and the missing names below it. A link to a missing target is
+/// followed, since a push can create the target. `None` if there are too many links.
 fn resolve(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let existing = |path: &Path| Some((path.to_owned(), fs::canonicalize(path).ok()?));
     let mut path = path.to_owned();
@@ -99,7 +100,7 @@ fn resolve(path: &Path) -> Option<(PathBuf, PathBuf)> {
     None
 }
 
-/// Whether two paths are one directory, such as by a bind mount.
+/// Whether two paths are the same directory, such as by a bind mount.
 fn is_same(one: &Path, other: &Path) -> bool {
     let id = |path| fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
     id(one).is_some_and(|one| id(other) == Some(one))
@@ -143,7 +144,7 @@ mod tests {
             assert!(!is_reached(&path(missing), &path("a/homes")), "{missing}");
         }
         assert!(is_reached(&path("a/link/new"), &home));
-        // Links to what is missing: a push can make it, behind which the link then leads.
+        // Links with missing targets: a push can create the target.
         std::os::unix::fs::symlink("homes/user", path("a/dangling")).unwrap();
         std::os::unix::fs::symlink("dangling", path("a/second")).unwrap();
         std::os::unix::fs::symlink("loop", path("a/loop")).unwrap();
@@ -152,7 +153,7 @@ mod tests {
             assert!(!is_reached(&path(dangling), &home), "{dangling}");
         }
         assert!(!is_reached(&path("a/loop/user"), &path("a/homes")));
-        // Homes that can be none, as those of services.
+        // Paths that cannot be homes, as those of services.
         for none in ["a/file", "a/file/none"] {
             assert!(!is_reached(&path(none), &path("a")), "{none}");
         }

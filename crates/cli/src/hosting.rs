@@ -25,7 +25,7 @@ use crate::{
 pub struct Hosting {
     /// Protection of blocks over TCP: authenticate, encrypt or none
     ///
-    /// authenticate: every host checks blocks before it uses or relays them; encrypt: and nobody else can read them,
+    /// authenticate: every host checks blocks before it uses or relays them; encrypt: blocks are also encrypted,
     /// which implies the fabric tcp; none: for measurements and trusted networks. Control connections are always
     /// encrypted. [default: authenticate; none with --local]
     #[arg(long, value_name = "HOW", value_parser = protections(), hide_possible_values = true, help_heading = USUAL)]
@@ -33,8 +33,8 @@ pub struct Hosting {
 
     /// Command that runs a program on a host; split into words without a shell
     ///
-    /// Without the options of the default, what ~/.ssh/config has for logins by hand (forwards, RemoteCommand, RequestTTY) can
-    /// end those of receivers.
+    /// The options of the default disable settings of ~/.ssh/config for interactive logins (forwards, RemoteCommand, RequestTTY),
+    /// which can break the logins of receivers.
     #[arg(
         long,
         value_name = "COMMAND",
@@ -44,32 +44,32 @@ pub struct Hosting {
     )]
     launcher: String,
 
-    /// Path of the rdmc program on the hosts, which may have spaces
+    /// Path of the rdmc program on the hosts; may contain spaces
     ///
-    /// With ssh ~/ is the home directory there.
+    /// With ssh, ~/ is the home directory there.
     #[arg(long, value_name = "PATH", default_value = "rdmc", conflicts_with = "local",
           value_parser = NonEmptyStringValueParser::new(), help_heading = STARTING)]
     remote_rdmc: String,
 
     /// Copy this program, or the one at PATH, to each host and run it there: rdmc need not be installed
     ///
-    /// It goes into a private temporary directory, which is removed when the program runs. Hosts of another
-    /// architecture need a program for theirs: --copy-self=PATH.
+    /// The copy is in a private temporary directory, which is removed when the program runs. Hosts of another
+    /// architecture need a program for it: --copy-self=PATH.
     #[arg(long, value_name = "PATH", num_args = 0..=1, require_equals = true, default_missing_value = "/proc/self/exe",
           conflicts_with_all = ["local", "remote_rdmc"], help_heading = STARTING)]
     copy_self: Option<PathBuf>,
 
-    /// How many receivers are started at the same time
+    /// Number of receivers that are started at the same time
     ///
-    /// The next ones wait until these have connected, but not so long that --timeout would expire for all.
+    /// Others wait until these have connected, but all are started within half of --timeout.
     #[arg(long, value_name = "N", default_value_t = FANOUT, value_parser = clap::value_parser!(u16).range(1..=1024),
           help_heading = STARTING)]
     fanout: u16,
 
-    /// How many logins may be one behind another: 1, or up to 4 where hosts log in to further hosts
+    /// Depth of the tree of logins: 1, or up to 4 if hosts may log in to further hosts
     ///
-    /// Hosts then run the same launcher, with the same options. A host that another one cannot start is tried from
-    /// here. [default: 1 for up to 128 hosts, else as many as --fanout needs]
+    /// Hosts run the same launcher, with the same options. If a host cannot log in to another one, this machine
+    /// does. [default: 1 for up to 128 hosts, else the least that --fanout allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(DEPTH_MAX)),
           conflicts_with = "local", help_heading = STARTING)]
     launch_depth: Option<u8>,
@@ -83,19 +83,19 @@ pub struct Hosting {
     #[arg(long, value_name = "IP", conflicts_with = "local", help_heading = STARTING)]
     advertise: Option<IpAddr>,
 
-    /// TCP ports at which this machine and the hosts listen for each other: 7000-7100 [default: any]
+    /// TCP ports on which this machine and the hosts listen for each other: 7000-7100 [default: any]
     ///
-    /// For firewalls between them. This machine needs two of them, a host one for each push at the same time (docs/ports.md).
+    /// For firewalls between them. Each concurrent push needs two ports at this machine and one at each host (docs/ports.md).
     #[arg(long, value_name = "FIRST-LAST", help_heading = STARTING)]
     ports: Option<PortRange>,
 
-    /// Network interface of this machine on which the hosts reach it, and on which data goes
+    /// Network interface of this machine for connections from the hosts and for data
     ///
     /// For receivers that this command starts. [default: the fastest that hosts can reach]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["local", "advertise"], help_heading = STARTING)]
     interface: Option<String>,
 
-    /// The same, as a range of addresses: 10.1.0.0/16
+    /// Like --interface, by a range of addresses: 10.1.0.0/16
     #[arg(long, value_name = "ADDRESS/BITS", value_parser = Choice::parse_range,
           conflicts_with_all = ["local", "advertise", "interface"], help_heading = STARTING)]
     network: Option<Choice>,
@@ -105,31 +105,31 @@ pub struct Hosting {
 
     /// Write a trace of all members for https://ui.perfetto.dev or chrome://tracing
     ///
-    /// Receivers that listen write traces of their own: see `rdmc help receive`.
+    /// Receivers that listen write their own traces: see `rdmc help receive`.
     #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     pub trace: Option<PathBuf>,
 
-    /// Log to stderr (or choose the level with RUST_LOG); a push also lists what it changes at each host
+    /// Log to stderr (RUST_LOG sets the level); a push also lists what it changes at each host
     #[arg(short, long, help_heading = REPORTS)]
     pub verbose: bool,
 
-    /// How long a host may be silent before it is lost, 0.2 to 3600
+    /// How long a host may be silent before it counts as lost, 0.2 to 3600
     ///
-    /// A host whose connections break is lost at once.
+    /// A host whose connections break counts as lost at once.
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = failure_deadline, help_heading = EXPERTS)]
     failure_deadline: Duration,
 
-    /// Receives and sends that each member posts ahead [default: half a megabyte of blocks, 8 to 64, and 4 for each partner]
+    /// Receives and sends that each member posts in advance [default: half a megabyte of blocks, 8 to 64, and 4 for each partner]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = EXPERTS)]
     pub window: Option<u32>,
 
     /// How members wait for completions
     ///
-    /// event sleeps, polling occupies a core at each member, hybrid polls for 50 ms after each completion.
+    /// event sleeps, polling occupies a core of each member, hybrid polls for 50 ms after each completion.
     #[arg(long, value_name = "MODE", default_value_t, value_parser = completion_modes(), help_heading = EXPERTS)]
     pub completion: CompletionMode,
 
-    /// TCP connections to each neighbour; more than one helps only on very fast links
+    /// TCP connections per neighbour; more than one helps only on very fast links
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8),
           help_heading = EXPERTS)]
     pub streams: u8,
@@ -146,7 +146,7 @@ impl Hosting {
         })
     }
 
-    /// The launcher for the nodes of a job of Slurm's.
+    /// The launcher for the nodes of a Slurm job.
     ///
     /// Errors: the program to copy cannot be read.
     pub fn slurm_launcher(&self) -> Result<Launcher, Failure> {
@@ -216,7 +216,7 @@ fn failure_deadline(text: &str) -> Result<Duration, String> {
 
 /// The hosts of `--to` and of `--hosts-file`.
 ///
-/// Errors: invalid names, or one twice.
+/// Errors: invalid or repeated names.
 pub fn named(list: Option<&str>, file: Option<&PathBuf>) -> Result<Vec<Host>, Failure> {
     let mut all = Vec::new();
     if let Some(list) = list {

@@ -2,29 +2,29 @@
 
 use std::collections::HashSet;
 
-/// The most hosts of a push.
+/// The maximum number of hosts of a push.
 pub const HOSTS_MAX: usize = 10_000;
 
 /// An entry of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Host {
-    /// The entry, without the brackets around an address that has no port; the host's name in reports.
+    /// The host's name in reports: the entry, without brackets around an address that has no port.
     pub name: String,
     /// Whether the entry is `HOST:PORT`, where a receiver listens.
     pub listens: bool,
-    /// The rack of a file of hosts that it is in, counted from 1.
+    /// The host's rack in a host file, counted from 1.
     pub rack: Option<u32>,
 }
 
 impl Host {
-    /// A host in no rack, by its entry.
+    /// A host without a rack, by its entry.
     pub fn named(name: String) -> Self {
         let listens = has_port(&name) == Some(true);
         Self { name: if listens { name } else { without_brackets(name) }, listens, rack: None }
     }
 }
 
-/// The address in `USER@[ADDRESS]`, which ssh takes as it is; names stay.
+/// Removes the brackets of `USER@[ADDRESS]`, as ssh takes addresses without; keeps names.
 fn without_brackets(name: String) -> String {
     let at = name.find('@').map_or(0, |at| at + 1);
     let (user, host) = name.split_at(at);
@@ -35,7 +35,7 @@ fn without_brackets(name: String) -> String {
     }
 }
 
-/// Parses a list with commas. Errors: not a list of hosts, a host twice, too many.
+/// Parses a list with commas. Errors: not a list of hosts, a repeated host, too many hosts.
 pub fn parse(list: &str) -> Result<Vec<Host>, String> {
     let mut names = Vec::new();
     for entry in split(list)? {
@@ -121,7 +121,7 @@ fn too_many() -> String {
     format!("more than {HOSTS_MAX} hosts")
 }
 
-/// Checks a whole list. Errors: no hosts, an invalid name, a host twice.
+/// Checks a whole list. Errors: no hosts, an invalid name, a repeated host.
 pub fn checked(hosts: Vec<Host>) -> Result<Vec<Host>, String> {
     let mut seen = HashSet::new();
     for Host { name, .. } in &hosts {
@@ -136,7 +136,7 @@ pub fn checked(hosts: Vec<Host>) -> Result<Vec<Host>, String> {
     Ok(hosts)
 }
 
-/// Names become arguments of the launcher and parts of paths.
+/// Checks a name: names become arguments of the launcher and parts of paths.
 pub fn check_name(name: &str) -> Result<(), String> {
     let allowed = |character: char| character.is_alphanumeric() || "-._:@%[]".contains(character);
     match name {
@@ -155,7 +155,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Whether the part after the colon is a valid port; none without a colon, or in an IPv6 address such as `::1`.
+/// Whether the part after the colon is a valid port; `None` without a colon, or for an IPv6 address such as `::1`.
 fn has_port(name: &str) -> Option<bool> {
     let (host, port) = name.rsplit_once(':')?;
     let is_plain = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));

@@ -1,19 +1,19 @@
-//! Files of hosts: on each line a list as of `--to`, or a host with its slots as for MPI. A line `[NAME]` begins a rack.
+//! Host files: each line has a list as in `--to`, or a host with slots as for MPI. A line `[NAME]` begins a rack.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::hosts::{HOSTS_MAX, Host, check_name, expand, split};
 
-/// Keys of MPI's host files, which say how many processes a host runs.
+/// Keys of MPI host files for the number of processes of a host.
 const MPI_KEYS: [&str; 3] = ["slots", "max_slots", "max-slots"];
 
-/// Parses a file; `#` starts a comment. A host may come again on lines with MPI's `slots=`.
+/// Parses a file; `#` starts a comment. A host may be repeated on lines with `slots=` of MPI.
 ///
-/// Errors: with the number of the line.
+/// Errors have the number of the line.
 pub fn parse(text: &str) -> Result<Vec<Host>, String> {
     let mut hosts: Vec<Host> = Vec::new();
     let mut racks: HashSet<&str> = HashSet::new();
-    // The line that names a host first, and whether it has slots.
+    // The first line that names a host, and whether it has slots.
     let mut named: HashMap<String, (usize, bool)> = HashMap::new();
     // Some editors write a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -35,7 +35,7 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
             for name in expand(entry, HOSTS_MAX - hosts.len()).map_err(wrong)? {
                 check_name(&name).map_err(wrong)?;
                 match named.get(&name) {
-                    // Batch systems name a host once for each processor.
+                    // Batch systems repeat a host for each processor.
                     Some((_, true)) if has_slots => continue,
                     Some((first, _)) => {
                         return Err(wrong(format!(

@@ -12,24 +12,24 @@ use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
-/// Lists of hosts and topologies.
+/// The maximum length of lists of hosts and of topologies.
 pub const LIST_BYTES_MAX: u64 = 16 << 20;
-/// Secrets.
+/// The maximum length of secrets.
 pub const SECRET_BYTES_MAX: u64 = 4 << 10;
 
-/// Reads a file (or pipe) of at most so many bytes. The text is zeroed when dropped.
+/// Reads a file (or pipe) of at most `bytes_max` bytes. The text is zeroed when dropped.
 ///
-/// Errors: longer, not UTF-8, or unreadable; each names the path.
+/// Errors: the file is longer, not UTF-8, or unreadable; each error names the path.
 pub fn read(path: &Path, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
     read_opened(path, open(path)?, bytes_max)
 }
 
-/// Errors: it cannot be opened; names the path.
+/// Opens a file. Errors: it cannot be opened; names the path.
 pub fn open(path: &Path) -> Result<File, Failure> {
     File::open(path).map_err(|error| Failure::Io(path.display().to_string(), error))
 }
 
-/// As [`read`], of a file that was opened.
+/// Like [`read`], from an open file.
 pub fn read_opened(path: &Path, file: File, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
     let failed = |error: io::Error| Failure::Io(path.display().to_string(), error);
     let mut bytes = Zeroizing::new(Vec::new());
@@ -46,7 +46,7 @@ pub fn read_opened(path: &Path, file: File, bytes_max: u64) -> Result<Zeroizing<
         .map_err(|_| Failure::Failed(format!("{} is not text in UTF-8", path.display())))
 }
 
-/// The same; the path `-` is standard input.
+/// Like [`read`]; the path `-` is standard input.
 pub fn read_or_standard_input(path: &Path, bytes_max: u64) -> Result<Zeroizing<String>, Failure> {
     if path == Path::new("-") {
         read(Path::new("/dev/stdin"), bytes_max)
@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(*read(&path, 8).unwrap(), "12345678");
         let error = read(&path, 7).unwrap_err().to_string();
         assert!(error.contains("file is longer than 7 B"), "{error}");
-        // The limit is in the middle of a character.
+        // The limit splits a character.
         fs::write(&path, "123456\u{e9}").unwrap();
         assert!(read(&path, 7).unwrap_err().to_string().contains("longer than 7 B"));
         fs::write(&path, [b'a', 0xff]).unwrap();

@@ -21,8 +21,8 @@ use crate::failure::{Exit, Failure};
 /// Signals within this time of another count as the same: some programs signal a process and its group.
 const SAME_SIGNAL: Duration = Duration::from_secs(1);
 
-/// Ends a command in order on SIGINT, SIGTERM and SIGHUP. After a second signal a push stops waiting for hosts and
-/// reports what is known; a third one ends the process at once, as does a second without a push. Signals that were
+/// Ends a command in an orderly way on SIGINT, SIGTERM and SIGHUP. After a second signal a push stops waiting for hosts and
+/// reports what is known; a third signal ends the process at once, as does a second one without a push. Signals that were
 /// ignored at the start of the process, as by `nohup`, stay ignored.
 pub struct Interrupt {
     shared: Arc<Shared>,
@@ -30,7 +30,7 @@ pub struct Interrupt {
 
 #[derive(Default)]
 struct Shared {
-    /// The command has started something that must be ended in order.
+    /// The command has started work that must be ended in an orderly way.
     has_begun: AtomicBool,
     /// The flag that parts of a command poll.
     stop: Arc<AtomicBool>,
@@ -75,13 +75,13 @@ impl Interrupt {
         }
     }
 
-    /// From now on signals end the command in order.
+    /// From now on signals end the command in an orderly way.
     pub fn begin(self) -> Self {
         self.shared.has_begun.store(true, Ordering::SeqCst);
         self
     }
 
-    /// Sets the push to cancel, instead of any before.
+    /// Sets the push to cancel, replacing any earlier one.
     pub fn watch(&self, push: PushHandle) {
         let mut watched = self.shared.push();
         if self.happened() {
@@ -112,7 +112,7 @@ impl Interrupt {
 }
 
 impl Shared {
-    /// Handles a signal; `count` is 1 for the first. False: the process has to end at once.
+    /// Handles a signal; `count` is 1 for the first. False: the process must end at once.
     fn take(&self, signal: i32, count: u32) -> bool {
         // Keeps the first signal.
         let _ = self.signal.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);

@@ -12,28 +12,28 @@ use zeroize::Zeroizing;
 
 use crate::network::Network;
 
-/// The variable with the name of a host whose invitation has none: those of all nodes of a job are the same.
+/// The variable with the host's name, for invitations without a name: all nodes of a job get the same invitation.
 pub const NODE_NAME: &str = "SLURMD_NODENAME";
-/// What a receiver prints before the name of a network of the root that it shares and that is faster than the one used.
+/// What a receiver prints before the name of a shared network of the root that is faster than the used one.
 pub const FASTER_NETWORK: &str = "rdmc: a faster network: ";
 /// Longer lines are not invitations.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The root's addresses and the session's secret.
 pub struct Invitation {
-    /// The receiver's name in the push. Empty: it has it in [`NODE_NAME`].
+    /// The receiver's name in the push. Empty: the name is in [`NODE_NAME`].
     pub host: String,
     /// The session's secret.
     pub secret: Secret,
-    /// By which the root knows the receiver that it has started there.
+    /// The token by which the root recognizes the receiver that it has started on this host.
     pub token: Secret,
-    /// The root's addresses, of which the receiver tries all.
+    /// The root's addresses; the receiver tries all of them.
     pub addresses: Vec<IpAddr>,
     /// The root's networks at these addresses, where known.
     pub networks: Vec<Network>,
     /// The root's port.
     pub port: u16,
-    /// The receiver makes missing directories of its copy.
+    /// The receiver creates missing directories for its copy.
     pub makes_directories: bool,
     /// The part of a trace that the receiver writes to standard output.
     pub trace: Option<Part>,
@@ -56,7 +56,7 @@ struct Line {
     trace: Option<Part>,
 }
 
-/// Secrets in lines that only their readers see.
+/// Secrets as hexadecimal digits, for lines that only their reader sees.
 pub mod hex {
     use rdmc::Secret;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -103,7 +103,7 @@ impl Invitation {
                 "standard input has no invitation of `rdmc push` ({error}); see `rdmc help receive`"
             )
         };
-        // First: all other fields may differ between versions.
+        // The version is parsed first: all other fields may differ between versions.
         let Version { version } = serde_json::from_str(line).map_err(wrong)?;
         let own = session::PROTOCOL_VERSION;
         if version != own {

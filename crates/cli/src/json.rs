@@ -4,11 +4,11 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-/// The version of all objects that commands print. A field that is removed, renamed or means something else makes a new
-/// one; further fields do not (docs/exit-codes.md).
+/// The version of all objects that commands print. It changes when a field is removed, renamed or changes its meaning; new
+/// fields do not change it (docs/exit-codes.md).
 const SCHEMA: u32 = 1;
 
-/// A result behind its version.
+/// A result, preceded by the version.
 #[derive(Serialize)]
 struct Versioned<'a, T> {
     schema: u32,
@@ -34,7 +34,7 @@ pub fn write_pretty<T: Serialize>(out: &mut impl Write, result: &T) -> io::Resul
     writeln!(out)
 }
 
-/// An object as text on one line, without its end. `result` must be a struct or a map, whose values can be written.
+/// An object as text on one line, without the line end. `result` must be a struct or a map with serializable values.
 pub fn to_line<T: Serialize>(result: &T) -> String {
     serde_json::to_string(&Versioned::new(result)).unwrap_or_default()
 }

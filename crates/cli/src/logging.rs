@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal;
 
-/// Logs to standard error, filtered by RUST_LOG, or at level debug with --verbose, but without the TLS library's. Trace events
-/// go to the trace, if there is one.
+/// Logs to standard error, filtered by RUST_LOG, or at level debug with --verbose, but without logs of the TLS library. Trace
+/// events go to the trace, if there is one.
 pub fn start(verbose: bool, trace: Option<&trace::Writer>) {
     use tracing_subscriber::{EnvFilter, Layer, layer::SubscriberExt, util::SubscriberInitExt};
     let wanted = std::env::var("RUST_LOG").ok().filter(|filter| !filter.is_empty());

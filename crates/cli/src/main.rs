@@ -1,7 +1,7 @@
 //! The `rdmc` command: replicate one large object to many machines.
 //!
-//! A command prints its own result, with `--json` as one object on standard output, and returns its exit code; or it
-//! prints nothing there and returns an error, which is reported here. [`failure::Exit`] has the exit codes.
+//! A command prints its result to standard output, with `--json` as one object, and returns its exit code; or it prints
+//! nothing there and returns an error, which is reported here. [`failure::Exit`] has the exit codes.
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -123,8 +123,8 @@ fn secret() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Many hosts need many descriptors; the usual soft limit is for programs that use select(2). A push checks the limit
-/// itself.
+/// Raises the soft limit of descriptors: many hosts need many of them, and the usual limit is for programs that use select(2).
+/// A push checks the limit itself.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -137,7 +137,7 @@ fn grammar() -> clap::Command {
     help::arranged(Cli::command())
 }
 
-/// Parses the arguments, with what the configuration adds. Errors are reported, and the requested help is printed.
+/// Parses the arguments and those that the configuration adds. Reports errors, and prints requested help.
 fn parse(arguments: &[OsString]) -> Result<Command, Exit> {
     let mut grammar = grammar();
     let added = Additions::find(&grammar, arguments)

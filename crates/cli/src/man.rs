@@ -18,7 +18,7 @@ use crate::{
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  rdmc man /usr/local/share/man/man1")]
 pub struct Args {
-    /// Made if it does not exist; pages of an earlier version are replaced
+    /// Directory for the pages; created if missing; pages of an earlier version are replaced
     directory: PathBuf,
 }
 
@@ -35,7 +35,7 @@ pub fn run(args: &Args, grammar: Command) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Writes the pages of a command and of those below it.
+/// Writes the pages of a command and of its subcommands.
 fn write_pages(
     command: &Command,
     directory: &Path,
@@ -45,7 +45,7 @@ fn write_pages(
     let path = directory.join(page.get_filename());
     page.generate_to(directory).map_err(Failure::while_doing(path.display()))?;
     written.push(path);
-    // Those for launchers are in no list of commands.
+    // Hidden commands are for launchers.
     let mut shown = command.get_subcommands().filter(|command| !command.is_hide_set());
     shown.try_for_each(|command| write_pages(command, directory, written))
 }

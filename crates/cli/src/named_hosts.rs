@@ -1,4 +1,4 @@
-//! Options that name hosts, for commands that use no directories there.
+//! Options that name hosts, for commands that write no files there.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::{
     hosts::Host,
 };
 
-/// Which hosts take part.
+/// The hosts that take part.
 #[derive(Debug, clap::Args)]
 pub struct NamedHosts {
     /// Hosts, with ranges: node[01-16],login,n[1,3,5-8]
@@ -19,9 +19,9 @@ pub struct NamedHosts {
     #[arg(long, value_name = "HOSTS", group = "where")]
     to: Option<String>,
 
-    /// A file of hosts, one or a list on each line; - for standard input
+    /// File with a host or a list of hosts per line; - for standard input
     ///
-    /// # starts a comment. Racks ([NAME]) and slots of MPI's host files have no effect here.
+    /// # starts a comment. Racks ([NAME]) and slots of MPI host files have no effect here.
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
 
@@ -32,19 +32,19 @@ pub struct NamedHosts {
 }
 
 impl NamedHosts {
-    /// Whether any are named.
+    /// Whether any hosts are named.
     pub fn are_given(&self) -> bool {
         self.to.is_some() || self.hosts_file.is_some() || self.is_local()
     }
 
-    /// Whether they are on this machine.
+    /// Whether the hosts are receivers on this machine.
     pub fn is_local(&self) -> bool {
         self.local.is_some()
     }
 
     /// The hosts, without destinations.
     ///
-    /// Errors: invalid names, or one twice.
+    /// Errors: invalid or repeated names.
     pub fn plans(&self) -> Result<Vec<HostPlan>, Failure> {
         let hosts = match self.local {
             Some(count) => {

@@ -1,7 +1,7 @@
 //! Output files and standard output of a command.
 //!
-//! A command never writes to a file that it reads, by whatever name. Output files are opened last, after all other
-//! checks, and truncated only if they are none of the files in use.
+//! A command never writes to a file that it reads, under any name. Output files are opened last, after all other
+//! checks, and truncated only if they are not among the files in use.
 
 use std::{
     fs::{self, File, Metadata, OpenOptions},
@@ -18,7 +18,7 @@ use crate::{failure::Failure, standard_output};
 #[derive(Debug, Default)]
 pub struct InUse {
     files: Vec<(String, PathBuf)>,
-    /// Of receivers on this machine; one may be a directory.
+    /// Copies of receivers on this machine; a copy may be a directory.
     copies: Vec<(String, PathBuf)>,
 }
 
@@ -28,7 +28,7 @@ impl InUse {
         self.files.push((what.into(), path.into()));
     }
 
-    /// Adds a file of hosts, if given.
+    /// Adds a host file, if given.
     pub fn add_hosts_file(&mut self, path: Option<&PathBuf>) {
         if let Some(path) = path.filter(|path| path.as_os_str() != "-") {
             self.add("--hosts-file", path);
@@ -48,14 +48,14 @@ impl InUse {
         Ok(())
     }
 
-    /// The entry that is this file, by any name.
+    /// The entry for this file, under any name.
     fn find(&self, device: u64, inode: u64) -> Option<&(String, PathBuf)> {
         self.files.iter().chain(&self.copies).find(|(_, path)| {
             fs::metadata(path).is_ok_and(|known| (known.dev(), known.ino()) == (device, inode))
         })
     }
 
-    /// The copy that has this path in it.
+    /// The copy that contains this path.
     fn around(&self, path: &Path) -> Option<&(String, PathBuf)> {
         let path = fs::canonicalize(path).ok()?;
         self.copies.iter().find(|(_, copy)| {
@@ -77,10 +77,10 @@ impl InUse {
     }
 }
 
-/// Opens the file that `option` names for writing and truncates it. Permissions, owner and links stay; pipes and
+/// Opens the file that `option` names for writing and truncates it. Permissions, owner and links are kept; pipes and
 /// devices are permitted.
 ///
-/// Must be called after all other checks. Errors: it is one of the files in use; the system's.
+/// Must be called after all other checks. Errors: the file is in use; errors of the system.
 pub fn create(option: &str, path: &Path, in_use: &InUse) -> Result<File, Failure> {
     let failed = |error| Failure::Io(format!("{option} {}", path.display()), error);
     let is_new = matches!(fs::metadata(path), Err(error) if error.kind() == ErrorKind::NotFound);
@@ -95,7 +95,7 @@ pub fn create(option: &str, path: &Path, in_use: &InUse) -> Result<File, Failure
     let metadata = file.metadata().map_err(failed)?;
     if let Err(refused) = check(option, path, &metadata, in_use) {
         if is_new {
-            // It was the destination of a copy, which did not exist.
+            // The path was the destination of a copy that did not exist.
             let _ = fs::canonicalize(path).and_then(fs::remove_file);
         }
         return Err(refused);

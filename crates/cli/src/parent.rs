@@ -1,4 +1,4 @@
-//! A command that ends with the program that runs it: as a child process of its own it would outlive it.
+//! Ends a command with the program that runs it; otherwise the child process would outlive that program.
 
 use std::{os::fd::OwnedFd, thread};
 
@@ -12,10 +12,10 @@ use rustix::{
 
 use crate::failure::Failure;
 
-/// Sends this process SIGTERM when a process ends, however it ends. Does not block.
+/// Sends this process SIGTERM when another process ends in any way. Does not block.
 ///
-/// A process is watched instead of a parent: the system tells a child of the end of the thread that has made it, not of the process, and
-/// there may be a wrapper between them.
+/// A process is watched instead of the parent: the system notifies a child when the thread that created it ends, not the
+/// process, and there may be a wrapper between them.
 pub fn end_with(process: u32) -> Result<(), Failure> {
     let failed = || format!("watching process {process}");
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
@@ -27,7 +27,7 @@ pub fn end_with(process: u32) -> Result<(), Failure> {
             .map(drop)
             .map_err(Failure::while_doing(failed())),
         Err(Errno::SRCH) => Err(Failure::Interrupted),
-        // Before Linux 5.3, and where a sandbox forbids it.
+        // Before Linux 5.3, or if a sandbox forbids it.
         Err(_) => set_parent_process_death_signal(Some(Signal::TERM))
             .map_err(|error| Failure::while_doing(failed())(error.into())),
     }
@@ -35,6 +35,6 @@ pub fn end_with(process: u32) -> Result<(), Failure> {
 
 fn terminate_after(watched: &OwnedFd) {
     while let Err(Errno::INTR) = poll(&mut [PollFd::new(watched, PollFlags::IN)], None) {}
-    // It cannot fail: a process may signal itself.
+    // This cannot fail: a process may signal itself.
     let _ = kill_process(getpid(), Signal::TERM);
 }

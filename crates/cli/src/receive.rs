@@ -44,7 +44,7 @@ use crate::{
 
 /// How long connecting to a root may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
-/// What a user is told who names no root.
+/// The error if neither --listen nor --join is given.
 const NEEDED: &str = "receive needs --listen IP:PORT, or --join HOST:PORT: see `rdmc help receive`";
 
 const EXAMPLES: &str = "\
@@ -53,7 +53,7 @@ Example, for hosts without ssh:
   rdmc receive --listen 0.0.0.0:7000 --secret-file secret --dir /srv/incoming
   rdmc push FILE --to HOST:7000 --secret-file secret     on the host that has the file
 
-With certificates, which an authority (ca.pem) has issued for each host's name (see docs/security.md):
+With certificates that an authority (ca.pem) has issued for each host's name (see docs/security.md):
   rdmc receive --listen 0.0.0.0:7000 --cert host.pem --key host.key --ca ca.pem \\
       --allow login1 --dir /srv/incoming
   rdmc push FILE --to HOST:7000 --cert login1.pem --key login1.key --ca ca.pem
@@ -67,8 +67,8 @@ A stream, to a program on each host:
   tar c DIR | rdmc push - --to HOST:7000 --secret-file secret     on the host that has the directory
 
 Holders of the secret, or of an accepted certificate, may write files below the directory and nowhere else.
-Names and digests are encrypted in transit, contents with `rdmc push --protect encrypt`, on which a receiver
-insists with --protect encrypt.
+Names and digests are always encrypted in transit, contents only with `rdmc push --protect encrypt`, which a
+receiver requires if it has --protect encrypt.
 
 SIGTERM ends --listen with exit code 0. Partial copies are kept; the next push of the same file to the same
 destination resumes them.";
@@ -77,13 +77,13 @@ destination resumes them.";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, next_help_heading = USUAL)]
 pub struct Args {
-    /// Listen for pushes on this address and port (port 0 takes a free one and prints it)
+    /// Listen for pushes on this address and port (port 0 selects a free one and prints it)
     #[arg(long, value_name = "IP:PORT", requires_all = ["credentials", "into"])]
     listen: Option<SocketAddr>,
 
     /// Join the push that listens at this host and port (`rdmc push --admit`), and end with it
     ///
-    /// The push may be running already. The exit code is that of this host's copy.
+    /// The push may already be running. The exit code is for this host's copy only.
     #[arg(long, value_name = "HOST:PORT", requires_all = ["credentials", "dir"], conflicts_with_all = ["listen", "session", "once"])]
     join: Option<String>,
 
@@ -91,41 +91,40 @@ pub struct Args {
     #[arg(long, value_name = "DIR", group = "into")]
     dir: Option<PathBuf>,
 
-    /// Write one stream (`rdmc push -`) to standard output, and end with it
+    /// Write one stream (`rdmc push -`) to standard output, then end
     #[arg(long, group = "into", conflicts_with_all = ["join", "session"])]
     stdout: bool,
 
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Accept only roots whose certificate is for this name (subjectAltName)
+    /// Accept only roots whose certificate has this name (subjectAltName)
     ///
-    /// May be given several times. [default: all with a certificate of --ca]
+    /// May be given several times. [default: all roots with a certificate of --ca]
     #[arg(long, value_name = "NAME", requires = "cert")]
     allow: Vec<String>,
 
     #[command(flatten)]
     limits: LimitOptions,
 
-    /// Refuse longer files before anything is written, and end a stream that becomes longer
+    /// Refuse longer files before anything is written, and end streams that become longer
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session",
           help_heading = EXPERTS)]
     max_size: Option<u64>,
 
-    /// Also take part in `rdmc bench`: its messages stay in memory, of which each may take half of what is left
+    /// Also serve `rdmc bench`; each of its messages may take half of the available memory
     #[arg(long, requires = "listen", conflicts_with = "stdout", help_heading = EXPERTS)]
     bench: bool,
 
-    /// End after one push with its outcome
+    /// Serve one push and end with its result
     #[arg(long)]
     once: bool,
 
-    /// Name or address by which roots must have been told to reach this host; with --join its name in the push
+    /// Name or address of this host in the --to of roots; with --join its name in the push
     ///
-    /// With --listen it may be given several times: roots with another HOST in their --to, or another port than this one's, are
-    /// refused, and connections that something between has sent here by mistake or on purpose with them. HOST:PORT where
-    /// another port is forwarded to this one; needed behind address translation. [default: the
-    /// address that roots connect to; with --join its host name]
+    /// With --listen it may be given several times: roots whose --to has another HOST, or another port than this receiver's, are
+    /// refused, and so are redirected connections. HOST:PORT if another port is forwarded to this one; needed behind address
+    /// translation. [default: the address that roots connect to; with --join the host name]
     #[arg(long, value_name = "NAME", conflicts_with = "session", value_parser = NonEmptyStringValueParser::new(),
           help_heading = EXPERTS)]
     name: Vec<String>,
@@ -138,7 +137,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = REPORTS)]
     trace: Option<PathBuf>,
 
-    /// Log to stderr (or choose the level with RUST_LOG)
+    /// Log to stderr (RUST_LOG sets the level)
     #[arg(short, long, help_heading = REPORTS)]
     verbose: bool,
 }
@@ -206,7 +205,7 @@ fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> R
     let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
         Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
     })?;
-    // A certificate is for the host that was named.
+    // A certificate has already authenticated the named host.
     let root = matches!(credentials, Credentials::Secret(_)).then(|| channel.peer());
     let settings = ReceiverSettings { root, ..settings.clone() };
     let path = serve(channel, &settings, false).map_err(failure)?;
@@ -216,7 +215,7 @@ fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> R
     Ok(())
 }
 
-/// Runs with logs, and with a trace if there is one.
+/// Runs `run` with logging, and with a trace if `writer` is given.
 fn recorded(
     writer: Option<Writer>,
     verbose: bool,
@@ -258,7 +257,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
     })
 }
 
-/// This host's name: that of its invitation, or else the one that Slurm has told.
+/// This host's name: that of its invitation, or else the one that Slurm has set in the environment.
 fn named(host: String) -> Result<String, Failure> {
     if !host.is_empty() {
         return Ok(host);
@@ -278,7 +277,7 @@ fn connect(
 ) -> Result<(), Failure> {
     let channel = receiver::call(addresses, port, secret, CONNECT_TIMEOUT)
         .map_err(|error| Failure::Failed(format!("cannot connect to the root: {error}")))?;
-    // Only a hint for the root's user, so without own networks there is none.
+    // Only a hint for the root's user: if this host's networks cannot be read, it is left out.
     let own = network::own().unwrap_or_default();
     if let Some(network) = network::faster(networks, channel.peer().ip().to_canonical(), &own) {
         let _ = writeln!(io::stderr(), "{FASTER_NETWORK}{network}");

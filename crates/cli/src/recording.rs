@@ -1,6 +1,6 @@
 //! `--trace`: a trace of all members in one file.
 //!
-//! Launched receivers write their parts to their standard output, which is an unnamed file here. So parts arrive through
+//! Launched receivers write their parts to standard output, which is an unnamed file here. So parts arrive through
 //! any launcher, and nothing is left behind if this process is killed.
 
 use std::{
@@ -39,10 +39,10 @@ impl Recording {
         Ok(Self { directory, trace: Trace::begin(out)?, parts: Mutex::default() })
     }
 
-    /// The part of a host's process, and the file for it. Hosts count from 0; a host that is started several times has
+    /// The part of a host's process, and its file. Hosts count from 0; a host that is started several times has
     /// several parts.
     ///
-    /// Errors: no file can be created beside the trace.
+    /// Errors: no file can be created in the trace's directory.
     pub fn part(&self, host: usize, name: &str) -> io::Result<(Part, File)> {
         let number = u32::try_from(host + 1).unwrap_or(u32::MAX);
         Ok((self.trace.part(number, name), self.file()?))
@@ -68,11 +68,11 @@ impl Recording {
     }
 }
 
-/// Runs a command with logs and, if requested, with a trace. Also returns the exit code of the trace, whose errors are
+/// Runs a command with logging and, if requested, with a trace. Also returns the exit code of the trace, whose errors are
 /// printed.
 ///
 /// Must be called after all arguments are checked, since it opens the trace file. Errors: the trace cannot be opened;
-/// those of the command.
+/// errors of the command.
 pub fn around<T>(
     trace: Option<&PathBuf>,
     in_use: &InUse,
@@ -129,7 +129,7 @@ pub fn standalone(path: &Path, in_use: &InUse, name: String) -> Result<Writer, F
         .map_err(Failure::while_doing(format_args!("--trace {}", path.display())))
 }
 
-/// Ends a part; prints a message if events were lost.
+/// Closes a part; prints a message if events were lost.
 ///
 /// Errors: it could not be written.
 pub fn close(writer: Writer) -> io::Result<()> {

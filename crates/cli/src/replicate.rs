@@ -17,7 +17,7 @@ use crate::{
 
 /// Launches receivers, replicates, and waits for the receivers to end.
 ///
-/// Errors: those that prevent the start; all others are in the report.
+/// Errors: the push cannot start; all other errors are in the report.
 pub fn replicate(
     source: Source,
     mut settings: PushSettings,
@@ -46,7 +46,7 @@ pub fn replicate(
         }
         observe(event);
     });
-    // After an error all receivers have the last message, and need time to close their partial copies.
+    // After an error all receivers have their last message, but need time to close their partial copies.
     let is_over = report.error.is_some();
     receivers.end(&|host| match report.hosts[host].state {
         HostState::Failed(_) => !is_over,
@@ -80,11 +80,11 @@ pub struct Start {
 }
 
 impl Start {
-    /// For the receivers of a push that are launched, whose tokens the push gets.
+    /// The start of a push's launched receivers; adds their tokens to the settings.
     ///
     /// Errors: no random numbers.
     pub fn of(settings: &mut PushSettings, launcher: &Launcher) -> Result<Self, Failure> {
-        // One command for all hosts gives all the same invitation.
+        // If one command starts all hosts, all get the same invitation.
         let tokens = HostTokens::random(launcher.takes_lists);
         let tokens = tokens.map_err(Failure::while_doing("making a token for each host"))?;
         let hosts = settings.hosts.iter().enumerate();
@@ -99,7 +99,7 @@ impl Start {
         Ok(Self { hosts, local_only, advertise, secret: settings.secret.clone() })
     }
 
-    /// Launches them; they connect to this machine at the port. Receivers that cannot be started are reported to the
+    /// Launches the receivers; they connect to this machine at the port. Receivers that cannot be started are reported to the
     /// push.
     ///
     /// Errors: this machine has no address; no thread.
@@ -127,7 +127,7 @@ impl Start {
         Ok((receivers, callback))
     }
 
-    /// Networks at which receivers reach this machine, which they try in this order.
+    /// Networks at which receivers reach this machine, in the order in which they try them.
     fn networks(&self, choice: &Choice) -> Result<Vec<Network>, Failure> {
         if self.local_only || self.advertise.is_some() {
             return Ok(Vec::new());

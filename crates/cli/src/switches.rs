@@ -1,4 +1,4 @@
-//! What roots and receivers do with switches that copy (`push --switch`).
+//! Settings of roots and receivers for switches that copy (`push --switch`).
 
 use files::SwitchControl;
 use session::{Certificates, Credentials};
@@ -20,7 +20,7 @@ pub fn ask(_agent: &str, _: &Certificates) -> Result<SwitchControl, Failure> {
     Err(crate::without_switch::lacks("--switch"))
 }
 
-/// For a receiver: with certificates it agrees that switches copy to it.
+/// For a receiver: with certificates it permits switches to copy to it.
 #[cfg(feature = "switch")]
 pub fn agreement(credentials: &Credentials) -> SwitchControl {
     let Credentials::Certificates(own) = credentials else { return SwitchControl::default() };

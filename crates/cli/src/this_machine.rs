@@ -1,4 +1,4 @@
-//! Which entry of a list of hosts is this machine.
+//! Finds this machine in a list of hosts.
 
 use std::net::{IpAddr, ToSocketAddrs};
 
@@ -12,7 +12,7 @@ pub struct ThisMachine {
 }
 
 impl ThisMachine {
-    /// Asks the system for them; none where it does not tell.
+    /// Queries the system for them; unknown ones are left out.
     pub fn new() -> Self {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         Self {
@@ -21,7 +21,7 @@ impl ThisMachine {
         }
     }
 
-    /// Returns the index of the one among these entries that is this machine: by its name, or else by its addresses, for which
+    /// Returns the index of this machine among these entries: by its name, or else by its addresses, for which
     /// names are looked up.
     pub fn position(&self, entries: &[&str]) -> Option<usize> {
         let hosts: Vec<&str> = entries.iter().map(|entry| host_of(entry)).collect();

@@ -13,15 +13,14 @@ pub struct OrAuto<T>(pub Option<T>);
 pub struct TransferOptions {
     /// Schedule of blocks
     ///
-    /// auto: the fastest for this length, these hosts, their racks and --rate (see `rdmc plan --explain`). racks-pipeline, racks-chain, chain-of-racks
-    /// and nested-pipelines need racks; in-switch needs switches that copy, and receivers relay if these cannot.
+    /// auto: the fastest for this length, these hosts, their racks and --rate (see `rdmc plan --explain`). racks-pipeline,
+    /// racks-chain, chain-of-racks and nested-pipelines need racks; in-switch needs switches that copy, else receivers relay.
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = algorithm_or_auto())]
     pub algorithm: OrAuto<Algorithm>,
 
     /// Size of the blocks that hosts relay
     ///
-    /// Small ones fill the pipeline sooner, large ones need less
-    /// processor time. auto: the fastest.
+    /// Small blocks fill the pipeline sooner, large blocks need less processor time. auto: the fastest.
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = block_size_or_auto)]
     pub block_size: OrAuto<u64>,
 
@@ -33,14 +32,14 @@ pub struct TransferOptions {
 
     /// Burst of links limited by a token bucket at --rate, as on many rented machines
     ///
-    /// Makes a chain fastest for short messages.
+    /// A chain is then fastest for short messages.
     #[arg(long, value_name = "SIZE", requires = "rate", value_parser = size::parse, default_value = "0",
           hide_default_value = true)]
     pub burst: u64,
 
-    /// Let no host send or receive more than RATE, such as 500mbit
+    /// Limit what each host sends, and what it receives, to RATE, such as 500mbit
     ///
-    /// Over all its links together; this machine included. Implies the fabric tcp.
+    /// Over all links of a host together; applies to this machine too. Implies the fabric tcp.
     #[arg(long, value_name = "RATE", value_parser = parse_limit)]
     pub bwlimit: Option<u64>,
 }
@@ -81,7 +80,7 @@ fn block_size_or_auto(text: &str) -> Result<OrAuto<u64>, String> {
     if text == "auto" { Ok(OrAuto(None)) } else { size::parse_block(text).map(Some).map(OrAuto) }
 }
 
-/// How many times uplinks of racks are oversubscribed. Errors: not a number, or not from 1 to 1000.
+/// Parses the oversubscription of racks. Errors: not a number, or not from 1 to 1000.
 pub fn oversubscription(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(times) if (1.0..=1000.0).contains(&times) => Ok(times),
@@ -89,7 +88,7 @@ pub fn oversubscription(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A limit on rates in bits per second. Errors: not a rate, or too low.
+/// Parses a rate limit, in bits per second. Errors: not a rate, or too low.
 fn parse_limit(text: &str) -> Result<u64, String> {
     match size::parse_rate(text)? {
         bits if bits < 1_000_000 => Err("must be at least 1mbit".into()),

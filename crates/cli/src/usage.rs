@@ -1,4 +1,4 @@
-//! Errors in the arguments, and the requested help.
+//! Reports errors in the arguments, and prints requested help.
 
 use std::{
     ffi::OsString,
@@ -16,18 +16,18 @@ use crate::{
     failure::{self, Exit, plain},
 };
 
-/// Options that commands of earlier versions had, with what replaces them.
+/// Options of earlier versions, each with its command and replacement.
 const FORMER: [(&str, &str, &str); 3] = [
     ("push", "--encrypt", "`--protect encrypt` encrypts blocks"),
     ("bench", "--encrypt", "`--protect encrypt` encrypts blocks"),
     ("push", "--drop-slower-than", "`--min-rate RATE` defers the host that delays the others"),
 ];
 
-/// Prints the requested help, or the error in these arguments; `added` are those of the configuration.
+/// Prints the requested help, or the error in these arguments; `added` are arguments from the configuration.
 pub fn report(mut error: Error, arguments: &[OsString], added: &Additions) -> Exit {
     if !error.use_stderr() {
         return match error.print().and_then(|()| io::stdout().flush()) {
-            // Who reads it has read enough.
+            // A closed pipe is no failure: its reader has read enough.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 failure::print_message(format_args!("standard output: {error}"));
                 Exit::Output
@@ -49,7 +49,7 @@ pub fn report(mut error: Error, arguments: &[OsString], added: &Additions) -> Ex
     } else {
         let _ = error.print();
     }
-    // The usage behind an error names options that this one is not about.
+    // The usage that follows an error names options that did not cause it.
     let is_of_none = error.kind() == ErrorKind::UnknownArgument;
     let about = text.split("\nUsage: ").next().filter(|_| is_of_none).unwrap_or(&text);
     added.explain(about);
@@ -68,7 +68,7 @@ pub fn asks_for_json(arguments: &[OsString]) -> bool {
     options.into_iter().any(|argument| argument == "--json")
 }
 
-/// What to write instead of an argument that an earlier version took.
+/// The replacement for an argument of an earlier version.
 fn remedy(error: &Error, arguments: &[OsString]) -> Option<&'static str> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;

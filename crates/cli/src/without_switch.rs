@@ -2,7 +2,7 @@
 
 use crate::failure::{Exit, Failure};
 
-/// Let switches copy for groups, instead of receivers that relay (not in this build)
+/// Let switches copy messages for groups, instead of receivers relaying them (not in this build)
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]

@@ -79,7 +79,7 @@ fn limits_that_cannot_be_kept_are_refused() {
         ("--bwlimit 999kbit", "at least 1mbit"),
         ("--bwlimit 10", "is not a rate"),
         ("--bwlimit 50mbit --min-rate 50mbit", "use a lower minimum"),
-        ("--bwlimit 50mbit --fabric sockets", "tcp with a limit on the rate"),
+        ("--bwlimit 50mbit --fabric sockets", "tcp with a rate limit"),
         ("--bwlimit 50mbit --cert a --key b --ca c --switch d:1", "cannot be used with"),
     ] {
         place.run_words(&format!("push object --local 1 {more}")).has_failed_with(2, words);

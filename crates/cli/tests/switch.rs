@@ -479,7 +479,7 @@ fn the_packets_of_a_push_are_traced() {
         let lines: Vec<String> = said.collect();
         assert!(trace.wait().unwrap().success());
         let (end, packets) = lines.split_last().unwrap();
-        assert_eq!(end, "ended: so many packets were asked for; no packet is missing");
+        assert_eq!(end, "ended: the limit of packets was reached; no packet is missing");
         assert_eq!(packets.len(), 500, "{lines:#?}");
         let has = |words: &[&str]| {
             packets.iter().any(|line| words.iter().all(|words| line.contains(words)))

@@ -1,4 +1,4 @@
-//! Typed slices as the bytes that reductions work on, and back.
+//! Conversion between typed slices and the bytes that reductions work on.
 
 use half::{bf16, f16};
 use zerocopy::{FromBytes, IntoBytes};
@@ -9,9 +9,9 @@ mod sealed {
     pub trait Sealed: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable {}
 }
 
-/// A type whose slices can be reduced: one for each [`Type`]. Sealed.
+/// A Rust type whose slices can be reduced; one for each [`Type`]. Sealed.
 pub trait Element: sealed::Sealed + Copy + Send + Sync + 'static {
-    /// The type by which members agree on it.
+    /// The element type on which members agree.
     const TYPE: Type;
 }
 
@@ -47,14 +47,14 @@ pub fn bytes_of_mut<E: Element>(elements: &mut [E]) -> &mut [u8] {
     elements.as_mut_bytes()
 }
 
-/// Returns bytes as elements, without a copy: `None` where their address is not aligned for them or their length is not
-/// a multiple of an element's. No bytes are no elements, at any address.
+/// Returns bytes as elements, without a copy: `None` if the bytes are not aligned for the elements or their length is not
+/// a multiple of an element's. An empty slice is valid at any address.
 #[must_use]
 pub fn elements_of<E: Element>(bytes: &[u8]) -> Option<&[E]> {
     if bytes.is_empty() { Some(&[]) } else { <[E]>::ref_from_bytes(bytes).ok() }
 }
 
-/// Returns bytes as elements, without a copy: `None` where [`elements_of`] does.
+/// Returns bytes as elements, without a copy: `None` as for [`elements_of`].
 #[must_use]
 pub fn elements_of_mut<E: Element>(bytes: &mut [u8]) -> Option<&mut [E]> {
     if bytes.is_empty() { Some(&mut []) } else { <[E]>::mut_from_bytes(bytes).ok() }

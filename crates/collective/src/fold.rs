@@ -7,22 +7,23 @@ use crate::{
     types::Type,
 };
 
-/// Replaces each element of `acc` by its combination with that of `other`: acc = acc `op` other.
+/// Replaces each element of `acc` by its combination with the element of `other`: acc = acc `op` other.
 ///
-/// `acc` is the left operand, the one of lower ranks. Both are elements in the host's byte order, at any address.
+/// `acc` is the left operand, which comes from lower ranks. Both slices contain elements in the host's byte order and may
+/// have any alignment.
 ///
 /// - *Integers* wrap.
-/// - *Sums and products of `f16` and `bf16`* are computed in `f32` and rounded to the nearest, ties to even, at each fold.
-///   As `f32` has more than twice their precision, that is the correctly rounded result.
-/// - *Least and greatest* of floating point are NaN if either is NaN, and -0.0 is less than +0.0.
-/// - *NaN*, from any operator, is always the positive quiet one without payload. Which of two NaN a processor returns
-///   depends on the order of operands, which compilers change.
+/// - *Sums and products of `f16` and `bf16`* are computed in `f32` and rounded to nearest, ties to even, at each fold.
+///   Since `f32` has more than twice the precision, the result is correctly rounded.
+/// - *Minimum and maximum* of floating-point numbers are NaN if either operand is NaN; -0.0 is less than +0.0.
+/// - *NaN*, from any operator, is always the positive quiet NaN without payload. Which of two NaN operands a processor
+///   returns depends on their order, which compilers may change.
 ///
-/// So no bit depends on which operand is left, on addresses, or on how a vector is cut into calls.
+/// The result therefore does not depend on which operand is left, on addresses, or on how a vector is split into calls.
 ///
 /// # Errors
-/// The operator does not work on the type, the lengths differ, or they are no multiple of the element's. `acc` is then
-/// unchanged.
+/// If the operator does not support the type, the lengths differ, or the length is not a multiple of the element's. `acc`
+/// is then unchanged.
 pub fn fold(element: Type, op: Op, acc: &mut [u8], other: &[u8]) -> Result<(), FoldError> {
     op.check(element)?;
     check_lengths(element.bytes(), acc, other)?;
@@ -47,23 +48,23 @@ pub fn fold(element: Type, op: Op, acc: &mut [u8], other: &[u8]) -> Result<(), F
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FoldError {
-    /// The operator does not work on the type.
+    /// The operator does not support the type.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The lengths differ.
     #[error("{other} bytes cannot be folded into {acc}")]
     Lengths {
-        /// The length of the left operand.
+        /// The length of the left operand in bytes.
         acc: usize,
-        /// The length of the right operand.
+        /// The length of the right operand in bytes.
         other: usize,
     },
     /// The length is not a multiple of an element's.
     #[error("{bytes} bytes are no whole number of elements of {element_bytes} bytes")]
     Cut {
-        /// The length of each operand.
+        /// The length of each operand in bytes.
         bytes: usize,
-        /// The length of an element.
+        /// The length of an element in bytes.
         element_bytes: usize,
     },
 }

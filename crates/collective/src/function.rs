@@ -1,15 +1,15 @@
-//! Functions of the user's that combine elements.
+//! User-defined functions that combine elements.
 
 use std::{fmt, sync::Arc};
 
 use crate::fold::{FoldError, check_lengths};
 
-/// The most bytes of a [`Function`]'s name.
+/// The maximum length of a [`Function`]'s name, in bytes.
 pub const FUNCTION_NAME_BYTES_MAX: usize = 64;
 
-/// An associative function that combines elements of any fixed length, under a name by which members agree on it.
+/// A user-defined associative function that combines elements of a fixed length; members agree on it by name.
 ///
-/// Members compare [`id`](Self::id), not code: the same name has to mean the same function at all of them. A clone is the
+/// Members compare [`id`](Self::id), not code: a name has to mean the same function at all members. A clone is the
 /// same function.
 #[derive(Clone)]
 pub struct Function {
@@ -22,14 +22,14 @@ pub struct Function {
 type Combine = dyn Fn(&mut [u8], &[u8]) + Send + Sync;
 
 impl Function {
-    /// Makes a function that is associative and need not commute, on elements of `element_bytes` bytes.
+    /// Makes a function on elements of `element_bytes` bytes. It has to be associative, and may be noncommutative.
     ///
     /// `combine(acc, other)` replaces each element of `acc`, the left operand, which comes from lower ranks, by its
-    /// combination with that of `other`. Both slices have the same length, any multiple of `element_bytes`, and any
-    /// alignment. It is called on the thread that drives the team; what it panics with goes to that thread's caller.
+    /// combination with the element of `other`. Both slices have the same length, any multiple of `element_bytes`, and
+    /// any alignment. `combine` is called on the thread that drives the team; a panic unwinds to that thread's caller.
     ///
     /// # Errors
-    /// The name is empty or longer than [`FUNCTION_NAME_BYTES_MAX`], or elements have no bytes.
+    /// If the name is empty or longer than [`FUNCTION_NAME_BYTES_MAX`], or `element_bytes` is 0.
     pub fn new(
         name: &str,
         element_bytes: usize,
@@ -49,7 +49,7 @@ impl Function {
         })
     }
 
-    /// States that the function is commutative, so that members may be folded in any order.
+    /// Declares the function commutative, so that members may be folded in any order.
     #[must_use]
     pub fn commutative(self) -> Self {
         Self { commutative: true, ..self }
@@ -61,7 +61,7 @@ impl Function {
         &self.name
     }
 
-    /// Returns the length of an element.
+    /// Returns the length of an element in bytes.
     #[must_use]
     pub fn element_bytes(&self) -> usize {
         self.element_bytes
@@ -73,9 +73,9 @@ impl Function {
         self.commutative
     }
 
-    /// Returns the number that members compare: FNV-1a with 64 bits (start 0xcbf29ce484222325, prime 0x100000001b3) over
-    /// the length of an element (8 bytes, little-endian), 1 if the function is commutative and else 0 (1 byte), and the
-    /// name's bytes. It guards against mistakes, not against members that lie.
+    /// Returns the number that members compare: 64-bit FNV-1a (offset basis 0xcbf29ce484222325, prime 0x100000001b3) of
+    /// the length of an element (8 bytes, little-endian), 1 if the function is commutative and 0 otherwise (1 byte), and the
+    /// name's bytes. It guards against mistakes, not against malicious members.
     #[must_use]
     pub fn id(&self) -> u64 {
         let element_bytes = (self.element_bytes as u64).to_le_bytes();
@@ -83,10 +83,10 @@ impl Function {
         fnv1a(described.chain(self.name.bytes()))
     }
 
-    /// Combines each element of `acc`, the left operand, with that of `other`.
+    /// Replaces each element of `acc`, the left operand, by its combination with the element of `other`.
     ///
     /// # Errors
-    /// As for [`fold`](crate::fold()): the lengths differ or cut an element. `acc` is then unchanged.
+    /// If the lengths differ or are not a multiple of the element's, as for [`fold`](crate::fold()). `acc` is then unchanged.
     pub fn fold(&self, acc: &mut [u8], other: &[u8]) -> Result<(), FoldError> {
         check_lengths(self.element_bytes, acc, other)?;
         if !acc.is_empty() {
@@ -110,13 +110,13 @@ impl fmt::Debug for Function {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidFunction {
-    /// Its name is empty or too long.
+    /// The name is empty or too long.
     #[error("a function's name has 1 to {FUNCTION_NAME_BYTES_MAX} bytes, not {bytes}")]
     Name {
-        /// The length of the name.
+        /// The length of the name in bytes.
         bytes: usize,
     },
-    /// Its elements have no bytes.
+    /// The element length is 0.
     #[error("a function's elements have at least 1 byte")]
     Element,
 }

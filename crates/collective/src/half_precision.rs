@@ -4,7 +4,7 @@ use half::{bf16, f16, slice::HalfFloatSliceExt};
 
 use crate::{op::Op, pairwise::pairwise};
 
-/// `op` is no bitwise operator.
+/// `op` must not be a bitwise operator.
 pub(crate) fn fold_f16(op: Op, acc: &mut [u8], other: &[u8]) {
     const INFINITY: u16 = f16::INFINITY.to_bits();
     match op {
@@ -16,7 +16,7 @@ pub(crate) fn fold_f16(op: Op, acc: &mut [u8], other: &[u8]) {
     }
 }
 
-/// `op` is no bitwise operator.
+/// `op` must not be a bitwise operator.
 pub(crate) fn fold_bf16(op: Op, acc: &mut [u8], other: &[u8]) {
     const INFINITY: u16 = bf16::INFINITY.to_bits();
     match op {

@@ -246,7 +246,8 @@ impl Member {
         self.calls.get(index as usize).copied()
     }
 
-    /// Notes that a member has left the team, and how many operations it has called.
+    /// Notes that a member has left the team, and how many operations it has called. Without this a broadcast's root, which waits
+    /// for no member, would close with success although others never called it.
     ///
     /// Errors: this member has called more, or has left with fewer; the team cannot go on.
     pub fn left(&mut self, member: u32, operations: u64) -> Result<(), Fault> {

@@ -4,10 +4,10 @@ use std::{fmt, str::FromStr};
 
 use crate::types::{Type, names};
 
-/// How a reduction combines two elements. [`fold`](crate::fold) has the details: overflow, NaN, signed zeros, rounding.
+/// How a reduction combines two elements. [`fold`](crate::fold) defines overflow, NaN, signed zeros and rounding.
 ///
-/// All are commutative. On integers they are associative, too; on floating point sums and products are not, so that the
-/// result depends on the order in which members are folded.
+/// All operators are commutative, and on integers also associative. Floating-point sums and products are not associative:
+/// the result depends on the order in which members are folded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 pub enum Op {
@@ -15,15 +15,15 @@ pub enum Op {
     Sum,
     /// The product.
     Prod,
-    /// The least element.
+    /// The minimum.
     Min,
-    /// The greatest element.
+    /// The maximum.
     Max,
-    /// Bitwise and, of integers.
+    /// Bitwise AND of integers.
     Band,
-    /// Bitwise or, of integers.
+    /// Bitwise OR of integers.
     Bor,
-    /// Bitwise exclusive or, of integers.
+    /// Bitwise XOR of integers.
     Bxor,
 }
 
@@ -32,10 +32,10 @@ impl Op {
     pub const ALL: [Self; 7] =
         [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::Band, Self::Bor, Self::Bxor];
 
-    /// Checks that this operator works on elements of a type: bitwise operators need integers.
+    /// Checks that this operator supports an element type: bitwise operators need integers.
     ///
     /// # Errors
-    /// It does not.
+    /// If the operator does not support the type.
     pub const fn check(self, element: Type) -> Result<(), Unsupported> {
         match self {
             Self::Band | Self::Bor | Self::Bxor if !element.is_integer() => {
@@ -45,7 +45,7 @@ impl Op {
         }
     }
 
-    /// Returns the number that identifies this operator between members: 1 to 7, never 0, never reused.
+    /// Returns the number that identifies this operator in the protocol: 1 to 7, never 0, never reused.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -59,7 +59,7 @@ impl Op {
         }
     }
 
-    /// Returns the operator with this [`code`](Self::code), or `None` if there is none.
+    /// Returns the operator with this [`code`](Self::code), or `None` if no operator has this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|op| op.code() == code)
@@ -94,12 +94,12 @@ impl FromStr for Op {
     }
 }
 
-/// The error for an unknown name of an [`Op`]; displayed as the list of the known ones.
+/// The error for an unknown name of an [`Op`]; displayed with the list of valid names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown operator; choose one of {}", names(&Op::ALL))]
 pub struct UnknownOp;
 
-/// The error for an operator that does not work on a type; displayed with the types on which it does.
+/// The error for an operator that does not support a type; displayed with the types that it supports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{op} does not work on {element}, only on {}", names(&types_of(*op)))]
 pub struct Unsupported {

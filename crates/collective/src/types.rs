@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 /// The type of the elements that a reduction combines.
 ///
-/// Elements are in the host's byte order, in memory and between members: a team needs hosts of one byte order.
+/// Elements are in the host's byte order, in memory and on the network: all hosts of a team must have the same byte order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[non_exhaustive]
 #[expect(missing_docs, reason = "the names of Rust's types")]
@@ -17,9 +17,9 @@ pub enum Type {
     I16,
     I32,
     I64,
-    /// IEEE 754 binary16: 5 bits of exponent, 10 of fraction.
+    /// IEEE 754 binary16: 5 exponent bits, 10 fraction bits.
     F16,
-    /// The upper half of an [`F32`](Self::F32): 8 bits of exponent, 7 of fraction.
+    /// bfloat16, the upper half of an [`F32`](Self::F32): 8 exponent bits, 7 fraction bits.
     Bf16,
     F32,
     F64,
@@ -42,7 +42,7 @@ impl Type {
         Self::F64,
     ];
 
-    /// Returns the length of an element.
+    /// Returns the length of an element in bytes.
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
@@ -53,13 +53,13 @@ impl Type {
         }
     }
 
-    /// Returns whether elements are integers, so that all operators work on them.
+    /// Returns whether elements are integers, which all operators support.
     #[must_use]
     pub const fn is_integer(self) -> bool {
         !matches!(self, Self::F16 | Self::Bf16 | Self::F32 | Self::F64)
     }
 
-    /// Returns the number that identifies this type between members: 1 to 12, never 0, never reused.
+    /// Returns the number that identifies this type in the protocol: 1 to 12, never 0, never reused.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -78,7 +78,7 @@ impl Type {
         }
     }
 
-    /// Returns the type with this [`code`](Self::code), or `None` if there is none.
+    /// Returns the type with this [`code`](Self::code), or `None` if no type has this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|element| element.code() == code)
@@ -118,12 +118,12 @@ impl FromStr for Type {
     }
 }
 
-/// The error for an unknown name of a [`Type`]; displayed as the list of the known ones.
+/// The error for an unknown name of a [`Type`]; displayed with the list of valid names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("unknown element type; choose one of {}", names(&Type::ALL))]
 pub struct UnknownType;
 
-/// Lists what a user can choose from.
+/// Lists the valid names.
 pub(crate) fn names(all: &[impl ToString]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

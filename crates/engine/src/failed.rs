@@ -7,7 +7,8 @@ use transport::Transport;
 use crate::{event::Event, failure::Failure, notice::Notice, transfers::Transfers, words::Word};
 
 /// How long a failed group waits for jobs, whose memory is in use, and for counts. The limit is
-/// needed because a disk or a member may never respond.
+/// needed because a disk or a member may never respond; without it every member would wait for the
+/// slowest disk before it may report whom it blames.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Why a group has failed, and what it still waits for.

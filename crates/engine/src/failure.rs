@@ -4,19 +4,19 @@ use std::fmt;
 
 use transport::Cause;
 
-/// Why a group failed: the first cause that this member learned of, which never changes.
+/// Why a group failed: the first cause that this member learned of. It never changes afterwards.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     /// The group's number.
     pub group: u64,
-    /// The member that caused it, if known.
+    /// The member that caused the failure, if known.
     pub member: Option<u32>,
-    /// The member that detected it.
+    /// The member that detected the failure.
     pub reporter: u32,
     /// The kind of failure.
     pub kind: FailureKind,
-    /// What the reporter was doing and what happened, in words. Cut to about 50 bytes at members
-    /// that received it from others; a cut text ends in "…".
+    /// What the reporter was doing and what happened. Truncated to about 50 bytes at members that
+    /// received the text from another member; a truncated text ends in "…".
     pub detail: String,
     /// How many messages, counted from the first, are in place at every member. Valid in
     /// [`crate::Event::Failed`], and a lower bound in errors of earlier calls. Exact if every
@@ -25,31 +25,31 @@ pub struct Failure {
     pub delivered: u64,
 }
 
-/// The kinds of failures, which differ in their remedy.
+/// The kinds of failures. Each has a different remedy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum FailureKind {
-    /// The member's process or its connection died.
+    /// The member's process ended or its connection was lost.
     Lost,
     /// Nothing was received from the member in time.
     Silent,
-    /// The member broke the protocol.
+    /// The member violated the protocol.
     Protocol,
-    /// The member's memory, or the file that has the message there, could not be read or written.
+    /// The member's memory, or its file for the message, could not be read or written.
     Memory,
     /// The member's application refused a message, panicked or aborted.
     Application,
-    /// Nothing was transferred for too long; the member is the one that was waited for.
+    /// Nothing was transferred within the timeout; the member is the one that others waited for.
     Stalled,
     /// Data between the member and the reporter was changed in transit. The cause is the network
     /// between them, one of the two machines, or an attacker.
     Corrupt,
-    /// The network no longer carries the group's blocks, though its members live: switches that
-    /// copy them have lost the group's configuration, or failed. No member is the cause; a group
+    /// The network no longer carries the group's blocks, although the members are alive: switches that
+    /// copy blocks have failed or lost the group's configuration. No member is the cause; a group
     /// whose members relay may work.
     Network,
-    /// The member's copy of a message is not the one that the root sent; with
-    /// [`crate::GroupSettings::verify`]. Copies behind it may differ as well.
+    /// The member's copy of a message differs from the root's; with
+    /// [`crate::GroupSettings::verify`]. Copies at members to which it relayed may also differ.
     Differs,
 }
 
@@ -66,7 +66,7 @@ impl FailureKind {
         Self::Differs,
     ];
 
-    /// Returns the kind of failure for the end of a connection that was not closed from here.
+    /// Returns the kind of failure for a connection that ended without being closed by this member.
     pub fn of(cause: &Cause) -> Self {
         match cause {
             Cause::Silent(_) => Self::Silent,
@@ -77,12 +77,12 @@ impl FailureKind {
         }
     }
 
-    /// Returns the code by which it is transmitted.
+    /// Returns the code that identifies this kind in the protocol.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// Returns the kind with this code.
+    /// Returns the kind with this code, or `None` if no kind has this code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
@@ -95,17 +95,17 @@ impl fmt::Display for FailureKind {
             Self::Silent => "fell silent",
             Self::Protocol => "broke the protocol",
             Self::Memory => "could not read or write the message",
-            Self::Application => "gave up",
-            Self::Stalled => "was waited for too long",
-            Self::Corrupt => "is behind a link that damages what it carries",
+            Self::Application => "aborted",
+            Self::Stalled => "stalled",
+            Self::Corrupt => "is behind a link that corrupts data",
             Self::Differs => "has a copy that differs from the root's",
-            Self::Network => "got no more blocks from the network",
+            Self::Network => "received no more blocks from the network",
         })
     }
 }
 
 impl FailureKind {
-    /// Writes a failure in words, from after what has failed: the member, the detail, and who noticed it.
+    /// Writes a failure as text, without the name of what failed: the member, the detail, and the reporter.
     ///
     /// # Errors
     /// Those of the formatter.

@@ -9,7 +9,7 @@ use crate::settings::GroupSettings;
 /// requires the member's process. The queues of a network card hold some thousand entries.
 const OFFLOADED_OPEN_MAX: u32 = 4_096;
 
-/// Whether the network relays a group's blocks by itself.
+/// Whether the network itself relays a group's blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Offload {
@@ -17,12 +17,12 @@ pub enum Offload {
     NotAsked,
     /// The network relays blocks.
     Used,
-    /// Requested, but this member's process relays, for this reason.
+    /// Requested, but this member's process relays blocks, for this reason.
     Unavailable(&'static str),
 }
 
 impl Offload {
-    /// Returns the offload of a group on a network that can or cannot relay by itself.
+    /// Returns the offload of a group on a network that can offload or cannot.
     pub fn of(settings: &GroupSettings, can_offload: bool) -> Self {
         match (settings.offload, can_offload) {
             (false, _) => Self::NotAsked,

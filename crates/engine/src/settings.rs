@@ -8,16 +8,16 @@ use transport::Region;
 
 use crate::error::{Error, check_range};
 
-/// Which messages are not relayed but written to every receiver by the root (DSN 2018 section 4.6),
-/// where the transport has one-sided writes.
+/// Which messages the root writes to every receiver instead of relaying them (DSN 2018 section 4.6);
+/// takes effect if the transport has one-sided writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SmallMessages {
-    /// The longest such message, in bytes.
+    /// The maximum length of such a message, in bytes.
     pub bytes_max: u32,
     /// The number of slots at each receiver. Every member allocates memory for this many messages
-    /// of the longest length.
+    /// of maximum length.
     pub slots: u32,
-    /// Groups with more members relay all messages.
+    /// The maximum number of members. Larger groups relay all messages.
     pub members_max: u32,
 }
 

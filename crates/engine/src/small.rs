@@ -152,7 +152,8 @@ impl Small {
     }
 
     /// Notes that every receiver has freed the slots of the first `freed` small messages, which
-    /// must be among the last ones: all messages up to the last of these are in place there.
+    /// must be among the last ones: all messages up to the last of these are in place there. So small
+    /// messages need no counts of their own on the wire.
     fn note_freed_everywhere(&mut self, freed: u64) {
         let count = self.numbers.len() as u64;
         if let Some(last) = freed.checked_sub(1) {

@@ -449,6 +449,8 @@ impl Directory {
 
 /// Starts to write a range of a file to disk. The bytes stay in memory, and errors are those of a later [`Disk::sync`].
 /// May wait for the disk's queue, but not until the bytes are written. Without effect where it is not supported.
+///
+/// `POSIX_FADV_DONTNEED` starts writeback of dirty pages, and drops only clean ones; `sync_file_range` would need `unsafe`.
 pub(crate) fn start_writeback(file: &File, range: ByteRange) {
     #[cfg(test)]
     advice::note(advice::Advised::Writeback(range));

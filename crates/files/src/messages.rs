@@ -399,7 +399,8 @@ impl Start {
     }
 }
 
-/// What a receiver of a stream holds of messages that its consumer has not taken, in bytes.
+/// What a receiver of a stream holds of messages that its consumer has not taken, in bytes: a consumer may pause for half a
+/// second at 1 Gbit/s before it delays others.
 const STREAM_RECEIVE_BYTES_MAX: u64 = 64 << 20;
 
 /// The reason of members that leave a group on the root's request.

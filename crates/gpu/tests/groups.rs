@@ -256,7 +256,7 @@ fn a_fault_of_a_device_ends_the_group_everywhere() {
                 let named =
                     format!("CUDA error 700 (an illegal memory access was encountered) in {short}");
                 assert!(own.starts_with(&named), "{call} {nth}: {own}");
-                let told = format!("member {faulty} gave up: CUDA error 700 in {short}");
+                let told = format!("member {faulty} aborted: CUDA error 700 in {short}");
                 assert!(other.contains(&told), "{call} {nth}: {other}");
             }
         }

@@ -218,7 +218,7 @@ fn a_fault_of_a_device_ends_the_team_everywhere() {
             assert!(texts[1].starts_with(&named), "{call} {nth}: {}", texts[1]);
             for other in [0, 2] {
                 let told =
-                    texts[other].contains(&format!("member 1 gave up: CUDA error 700 in {short}"));
+                    texts[other].contains(&format!("member 1 aborted: CUDA error 700 in {short}"));
                 assert!(told, "{call} {nth} at {other}: {}", texts[other]);
             }
         }
@@ -249,7 +249,7 @@ fn a_device_that_is_too_late_ends_the_team() {
         }
         staging.broadcast(&team, 0, &memory, &stream, PATIENCE).unwrap_err().to_string()
     });
-    assert!(texts[1].contains("member 0 gave up: a GPU needs over "), "{texts:?}");
+    assert!(texts[1].contains("member 0 aborted: a GPU needs over "), "{texts:?}");
     drop((world, device));
     stand_in.assert_clean();
 }

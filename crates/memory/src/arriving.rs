@@ -1,4 +1,4 @@
-//! Memory whose bytes arrive from the network and are sent on before all of them are there.
+//! Memory whose bytes arrive from the network and are relayed before all bytes have arrived.
 
 use std::{
     fmt,
@@ -15,19 +15,19 @@ use crate::{
     ledger::{LeaseError, give_back},
 };
 
-/// How much has arrived in memory that is leased by a [`crate::WriteLease`]: see
-/// [`crate::WriteLease::arriving`]. Bytes only ever count as arrived by
-/// [`crate::WriteLease::advance`], not because the lease was dropped.
+/// Tracks how many bytes have arrived in memory that a [`crate::WriteLease`] covers: see
+/// [`crate::WriteLease::arriving`]. Bytes count as arrived only through
+/// [`crate::WriteLease::advance`], not when the lease is dropped.
 #[derive(Clone)]
 pub struct Arriving {
     region: Arc<Bytes>,
-    /// What the lease covered when this was made.
+    /// The range that the lease covered when this handle was made.
     range: Range<usize>,
     arrived: Arc<AtomicUsize>,
 }
 
-/// The right to read the first bytes of a range as they arrive, until this is dropped. While it
-/// exists no write lease of them is granted.
+/// The right to read the first bytes of a range as they arrive, until this lease is dropped. While the lease
+/// exists, no write lease of these bytes is granted.
 pub struct ArrivingRead {
     region: Arc<Bytes>,
     range: Range<usize>,
@@ -46,7 +46,8 @@ impl Arriving {
 
     /// Leases the first `bytes` bytes for reading; shared with other readers.
     ///
-    /// Errors: out of range; there is a write lease of what has arrived.
+    /// # Errors
+    /// The range is outside the region, or bytes that have arrived are leased for writing.
     pub fn read(&self, bytes: usize) -> Result<ArrivingRead, LeaseError> {
         let Range { start, end } = self.range;
         if bytes > end - start {
@@ -54,8 +55,8 @@ impl Arriving {
         }
         let range = start..start + bytes;
         let mut leases = self.region.leases();
-        // What has arrived was given up by its writer. A writer that has it now is another one, so
-        // the first has ended, and no more will arrive.
+        // The writer gave up the bytes that have arrived. If a writer holds them now, it is another
+        // one: the first has ended, and no more bytes will arrive.
         let arrived = bytes.min(self.arrived.load(Ordering::Relaxed));
         leases.check_no_writer(start..start + arrived)?;
         leases.take_future_read(range.clone(), self.region.bytes())?;
@@ -66,7 +67,7 @@ impl Arriving {
 }
 
 impl ArrivingRead {
-    /// Returns the length in bytes of all that is to arrive.
+    /// Returns the length in bytes of the range, including bytes that have not arrived.
     pub fn bytes(&self) -> usize {
         self.range.len()
     }
@@ -76,14 +77,14 @@ impl ArrivingRead {
         self.region.memory()
     }
 
-    /// Returns a pointer to the first byte, for a NIC; valid while this exists. Only what has arrived
-    /// may be read.
+    /// Returns a pointer to the first byte, for a NIC; valid while the lease exists. Only bytes that have
+    /// arrived may be read.
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: the range was checked to lie in the region.
         unsafe { self.region.start().add(self.range.start) }
     }
 
-    /// Returns what has arrived so far, from the first byte on.
+    /// Returns the bytes that have arrived so far, from the first byte on.
     pub fn arrived(&self) -> &[u8] {
         let bytes = self.arrived.load(Ordering::Acquire).min(self.range.len());
         // SAFETY: in range; initialised (regions are made of initialised memory). The write lease

@@ -13,24 +13,24 @@ use crate::{
     ledger::{LeaseError, give_back, give_back_first},
 };
 
-/// The right to read a range of a region until the lease is dropped; derefs to the bytes.
+/// The right to read a range of a region until the lease is dropped; dereferences to the bytes.
 pub struct ReadLease {
     region: Arc<Bytes>,
     range: Range<usize>,
 }
 
-/// The exclusive right to read and write a range of a region until the lease is dropped; derefs to
+/// The exclusive right to read and write a range of a region until the lease is dropped; dereferences to
 /// the bytes.
 pub struct WriteLease {
     region: Arc<Bytes>,
-    /// Without the bytes that it has given up.
+    /// Without the bytes that the lease has given up.
     range: Range<usize>,
-    /// If it is followed.
+    /// Set once [`WriteLease::arriving`] was called.
     arriving: Option<Arriving>,
 }
 
 /// The right to have the network read a range once the data being written there has arrived. Unlike
-/// a [`ReadLease`] it may be taken while there is a [`WriteLease`] of the range, and it gives no
+/// a [`ReadLease`], a `FutureRead` may be taken while a [`WriteLease`] of the range exists, and gives no
 /// reference to the bytes.
 pub struct FutureRead {
     region: Arc<Bytes>,
@@ -48,8 +48,7 @@ impl FutureRead {
     }
 
     /// Returns a pointer to the first byte, for a system call or a NIC; valid while the lease
-    /// exists. Must not be read before a write lease of the range, if there is one, has been
-    /// dropped.
+    /// exists. The bytes must not be read before all write leases of the range have been dropped.
     pub fn as_ptr(&self) -> *const u8 {
         // SAFETY: the range was checked to lie in the region.
         unsafe { self.region.start().add(self.range.start) }
@@ -62,7 +61,8 @@ impl FutureRead {
 
     /// Takes a read lease of the same range.
     ///
-    /// Errors: there is a write lease of a part.
+    /// # Errors
+    /// A part of the range is leased for writing.
     pub fn read_now(&self) -> Result<ReadLease, LeaseError> {
         let bytes = self.region.bytes();
         self.region.leases().take_read(self.range.clone(), bytes)?;
@@ -98,8 +98,8 @@ impl WriteLease {
         Self { region, range, arriving: None }
     }
 
-    /// Returns a handle by which what this lease has written, and given up by
-    /// [`WriteLease::advance`], can be read before the rest.
+    /// Returns a handle for reading the bytes that this lease has given up by [`WriteLease::advance`], before
+    /// the rest is written.
     pub fn arriving(&mut self) -> Arriving {
         let make = || Arriving::new(Arc::clone(&self.region), self.range.clone());
         self.arriving.get_or_insert_with(make).clone()
@@ -110,8 +110,8 @@ impl WriteLease {
         self.arriving.is_some()
     }
 
-    /// Gives up the first `bytes` bytes (at most all): they are in place, and can be read by others
-    /// from now on. The lease covers the rest.
+    /// Gives up the first `bytes` bytes (at most all): they are in place, and can now be read through other
+    /// leases. This lease covers the rest.
     pub fn advance(&mut self, bytes: usize) {
         let bytes = bytes.min(self.range.len());
         let mut leases = self.region.leases();

@@ -1,11 +1,11 @@
-//! The leases taken of a region, and the check whether another may be granted.
+//! The leases of a region, and the check whether another lease may be granted.
 
 use std::{collections::BTreeMap, ops::Range};
 
-/// The leases taken of one region. A list suffices: windows are small, so there are few. What
-/// messages have reserved are as many lists as there are messages, of as many ranges as they have gaps.
+/// The leases of one region. A list suffices: windows are small, so leases are few. Reservations have one
+/// list per message, with about one range per gap in the message.
 ///
-/// Each operation pushes, removes or refuses as a whole: there is no half-changed state.
+/// Each operation pushes, removes or refuses as a whole and leaves no partial change.
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) readers: Vec<Range<usize>>,
@@ -14,7 +14,7 @@ pub(crate) struct Ledger {
     reservations_made: u64,
 }
 
-/// The ranges of one [`crate::Reservation`]: ends by starts. None touch.
+/// The ranges of one [`crate::Reservation`]: ends by starts. No two ranges touch.
 type Reserved = BTreeMap<usize, usize>;
 
 /// Why a lease was refused.
@@ -22,26 +22,26 @@ type Reserved = BTreeMap<usize, usize>;
 #[non_exhaustive]
 pub enum LeaseError {
     /// The range is not inside the region.
-    #[error("bytes {}..{} do not lie in a region of {bytes} bytes", range.start, range.end)]
+    #[error("bytes {}..{} are outside a region of {bytes} bytes", range.start, range.end)]
     OutOfRange {
-        /// The range that was requested.
+        /// The requested range.
         range: Range<usize>,
-        /// Length of the region.
+        /// Length of the region in bytes.
         bytes: usize,
     },
     /// A write lease of read-only memory was requested.
     #[error("the region is read-only")]
     ReadOnly,
-    /// A lease of memory was requested of a region whose bytes are in a file.
-    #[error("the region's bytes are in a file; copy them by its own leases")]
+    /// A lease of memory was requested for a region whose bytes are in a file.
+    #[error("the region's bytes are in a file; use the leases for files")]
     Stored,
-    /// A lease of a file was requested of a region that is memory.
+    /// A lease of a file was requested for a region that is memory.
     #[error("the region is memory")]
     NotStored,
     /// Another lease excludes this one.
     #[error("bytes {}..{} are in use", range.start, range.end)]
     InUse {
-        /// The range that was requested.
+        /// The requested range.
         range: Range<usize>,
     },
 }

@@ -2,9 +2,11 @@
 //!
 //! A [`Region`] is memory, or a part of a file; its bytes are accessed through leases of ranges,
 //! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] and
-//! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). A [`Reservation`] keeps what is still to be passed on from
-//! being written. [`PeerMemory`] is memory
-//! that peers write by one-sided writes. [`copy_from_process`] copies memory of another process of this machine, and [`peer_credentials`] tells which process one is. All `unsafe` code that transports share is in this crate.
+//! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). A [`Reservation`] protects
+//! data that is still to be relayed from being overwritten. [`PeerMemory`] is memory that peers write by
+//! one-sided writes. [`copy_from_process`] copies memory from another process of this machine, and
+//! [`peer_credentials`] identifies the process that made a connection to a Unix socket. All `unsafe` code
+//! that transports share is in this crate.
 
 mod arriving;
 mod bytes;

@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use crate::{region::Region, zeros::zeros};
 
-/// A fixed number of regions of equal length, allocated and touched when the pool is made, so that
+/// A fixed number of regions of equal length. They are allocated and touched when the pool is made, so that
 /// no memory is allocated during a transfer (DSN 2018 section 4.6, "Memory management").
 ///
-/// Clones share the regions. Any thread may take and put; nothing blocks.
+/// Clones share the regions. Methods may be called on any thread and do not block.
 #[derive(Clone, Debug)]
 pub struct RegionPool {
     stock: Arc<Mutex<Vec<Region>>>,
@@ -37,7 +37,7 @@ impl RegionPool {
         self.stock().pop()
     }
 
-    /// Puts a region back. The caller must have dropped all leases of it.
+    /// Puts back a region of the pool. The caller must have dropped all leases of the region.
     pub fn put(&self, region: Region) {
         debug_assert_eq!(region.len(), self.region_bytes);
         self.stock().push(region);

@@ -22,16 +22,16 @@ use crate::{
     zeros::{try_zeros, zeros},
 };
 
-/// Memory that the application, the library and the network use in turn; or a part of a file.
+/// Memory that the application, the library and the network use in turn, or a part of a file.
 ///
-/// A `Region` is a cheap handle (clones share the memory). The memory is read and written only
+/// A `Region` is a cheap handle; clones share the memory. The memory is read and written only
 /// through leases of byte ranges ([`ReadLease`], [`WriteLease`]), which are checked when they
-/// are taken: a writer excludes all others, readers share. A lease takes some 50 ns, against the
-/// microseconds that a block takes.
+/// are taken: a writer excludes all other leases, readers share. Taking a lease costs about 50 ns;
+/// transferring a block takes microseconds.
 ///
-/// The bytes of a file ([`Region::from_file`], [`Region::is_stored`]) can be changed by other
-/// processes at any time, so such a region has leases of its own ([`StoredRead`], [`StoredWrite`]),
-/// which copy and give no references.
+/// Other processes can change the bytes of a file ([`Region::from_file`], [`Region::is_stored`]) at
+/// any time. Regions of files therefore have their own leases ([`StoredRead`], [`StoredWrite`]), which
+/// copy bytes and give no references.
 #[derive(Clone)]
 pub struct Region {
     inner: Arc<Bytes>,
@@ -39,7 +39,7 @@ pub struct Region {
     part: Range<usize>,
 }
 
-/// Why memory could not be made into a region, or a region could not be given back.
+/// Why a region could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
@@ -49,7 +49,7 @@ pub enum RegionError {
     /// The object does not fit into this machine's address space.
     #[error("{0} bytes do not fit into this machine's address space")]
     TooLarge(u64),
-    /// The system cannot allocate so much memory.
+    /// The system cannot allocate this many bytes.
     #[error("{0} bytes of memory cannot be allocated")]
     OutOfMemory(u64),
 }
@@ -62,17 +62,18 @@ impl Region {
         Self::new(start, bytes, Access::ReadWrite, Owner::Heap)
     }
 
-    /// Allocates memory, all zeros, whose pages the system populates when they are first touched:
-    /// huge pages where it has them, which makes copies between processes a fifth faster.
+    /// Allocates zeroed memory, whose pages the system populates when they are first touched: with
+    /// huge pages where available, which makes copies between processes 20% faster.
     ///
-    /// Errors: [`RegionError::OutOfMemory`], [`RegionError::TooLarge`].
+    /// # Errors
+    /// [`RegionError::OutOfMemory`], [`RegionError::TooLarge`].
     pub fn allocate(bytes: u64) -> Result<Self, RegionError> {
         let length = usize::try_from(bytes).map_err(|_| RegionError::TooLarge(bytes))?;
         try_zeros(length).map(Self::from_vec).ok_or(RegionError::OutOfMemory(bytes))
     }
 
-    /// As [`Region::allocate`], but aborts the process if there is not enough memory: only for
-    /// lengths that no peer can choose.
+    /// Allocates memory as [`Region::allocate`] does, but aborts the process if memory is exhausted: only
+    /// for lengths that no peer can choose.
     pub fn zeroed(bytes: usize) -> Self {
         Self::from_vec(zeros(bytes))
     }
@@ -95,7 +96,7 @@ impl Region {
     ///
     /// # Safety
     /// `start` is valid for reads (and for writes, if `writable`) of `bytes` bytes until `owner` is
-    /// dropped, and it is not written elsewhere (or, if `writable`, read) in that time. It does not
+    /// dropped. Until then no other code writes these bytes (or, if `writable`, reads them). `start` does not
     /// point into the box `owner`, which has to be the only pointer to its own contents.
     pub unsafe fn from_raw(
         start: *mut u8,
@@ -109,7 +110,8 @@ impl Region {
 
     /// Makes a region of the first `bytes` bytes of `storage`.
     ///
-    /// Errors: more than this machine can address.
+    /// # Errors
+    /// [`RegionError::TooLarge`].
     pub fn from_storage(
         storage: Arc<dyn Storage>,
         bytes: u64,
@@ -122,10 +124,11 @@ impl Region {
 
     /// Makes a region of the first `bytes` bytes of a file that is open for reading; for a root.
     ///
-    /// The file may change meanwhile: each block is sent as it is when it is read. If the file has
-    /// become shorter, the read returns an error, which fails the group.
+    /// The file may change while it is sent: each block has the contents at the time it is read. If the file
+    /// has become shorter, the read returns an error, which fails the group.
     ///
-    /// Errors: it is open with `O_DIRECT`, or the process has no descriptors left.
+    /// # Errors
+    /// The file is open with `O_DIRECT` or `O_APPEND`, or the process has no file descriptors left.
     pub fn from_file(file: &File, bytes: u64) -> Result<Self, RegionError> {
         Self::of_part(file, bytes, false)
     }
@@ -133,7 +136,8 @@ impl Region {
     /// Makes a region of the first `bytes` bytes of a file that is open for reading and writing,
     /// and already has that length; for a receiver.
     ///
-    /// Errors: as [`Region::from_file`]; or it is open with `O_APPEND`.
+    /// # Errors
+    /// As for [`Region::from_file`].
     pub fn from_file_writable(file: &File, bytes: u64) -> Result<Self, RegionError> {
         Self::of_part(file, bytes, true)
     }
@@ -170,8 +174,8 @@ impl Region {
         self.part.is_empty()
     }
 
-    /// Returns whether the bytes are in a file or similar, not in memory: the region then has no
-    /// leases of memory.
+    /// Returns whether the bytes are in a file or other [`Storage`] rather than in memory. Such a region
+    /// has no leases of memory.
     pub fn is_stored(&self) -> bool {
         self.storage().is_some()
     }
@@ -185,14 +189,15 @@ impl Region {
         self.inner.is_writable()
     }
 
-    /// Returns a part of the same memory as a region of its own. Leases of both exclude each other.
+    /// Returns a part of the same memory as a separate region. Leases of both regions exclude each other.
     ///
-    /// Errors: out of range.
+    /// # Errors
+    /// [`LeaseError::OutOfRange`].
     pub fn slice(&self, range: Range<usize>) -> Result<Self, LeaseError> {
         Ok(Self { inner: Arc::clone(&self.inner), part: self.locate(range)? })
     }
 
-    /// Translates a range of this region to a range of the memory that it is a part of.
+    /// Translates a range of this region to a range of the whole memory.
     fn locate(&self, range: Range<usize>) -> Result<Range<usize>, LeaseError> {
         let bytes = self.part.len();
         if range.start > range.end || range.end > bytes {
@@ -203,7 +208,8 @@ impl Region {
 
     /// Leases a range for reading; shared with other readers.
     ///
-    /// Errors: out of range, there is a write lease of a part, or the bytes are in a file.
+    /// # Errors
+    /// The range is outside the region, a part of it is leased for writing, or the bytes are in a file.
     pub fn read(&self, range: Range<usize>) -> Result<ReadLease, LeaseError> {
         self.check_memory()?;
         let range = self.locate(range)?;
@@ -211,9 +217,10 @@ impl Region {
         Ok(ReadLease::new(Arc::clone(&self.inner), range))
     }
 
-    /// Leases a range that the network will read after the present writer, if any.
+    /// Leases a range that the network will read once the current writer, if any, is done.
     ///
-    /// Errors: out of range, or the bytes are in a file.
+    /// # Errors
+    /// The range is outside the region, or the bytes are in a file.
     pub fn future_read(&self, range: Range<usize>) -> Result<FutureRead, LeaseError> {
         self.check_memory()?;
         let range = self.locate(range)?;
@@ -234,8 +241,9 @@ impl Region {
 
     /// Leases a range for writing; excludes all other leases.
     ///
-    /// Errors: out of range, read-only, there is a lease of a part or it is reserved, or the bytes are
-    /// in a file.
+    /// # Errors
+    /// The range is outside the region, a part of it is leased or reserved, the region is read-only, or
+    /// its bytes are in a file.
     pub fn write(&self, range: Range<usize>) -> Result<WriteLease, LeaseError> {
         self.check_memory()?;
         if !self.inner.is_writable() {
@@ -246,8 +254,8 @@ impl Region {
         Ok(WriteLease::new(Arc::clone(&self.inner), range))
     }
 
-    /// Returns the name of the file or similar for errors; `None` for memory. A storage whose name panics
-    /// has none: errors of other groups must not end with it.
+    /// Returns the name of the file or other storage, for errors; `None` for memory. Catches panics of
+    /// [`Storage::name`], so that other groups are not affected.
     pub fn stored_name(&self) -> Option<String> {
         let storage = self.storage()?;
         let name = catch_unwind(AssertUnwindSafe(|| storage.name()));
@@ -256,7 +264,8 @@ impl Region {
 
     /// Leases a range of a stored region for reading; shared with other readers.
     ///
-    /// Errors: out of range, in use by a writer, or the region is memory.
+    /// # Errors
+    /// The range is outside the region, a part of it is leased for writing, or the region is memory.
     pub fn read_stored(&self, range: Range<usize>) -> Result<StoredRead, LeaseError> {
         let (region, range) = self.lease_stored(range, false)?;
         Ok(StoredRead::new(region, range))
@@ -264,16 +273,19 @@ impl Region {
 
     /// Leases a range of a stored region for writing; excludes all other leases.
     ///
-    /// Errors: out of range, read-only, in use, or the region is memory.
+    /// # Errors
+    /// The range is outside the region, a part of it is leased or reserved, the region is read-only, or it
+    /// is memory.
     pub fn write_stored(&self, range: Range<usize>) -> Result<StoredWrite, LeaseError> {
         let (region, range) = self.lease_stored(range, true)?;
         Ok(StoredWrite::new(region, range))
     }
 
-    /// Returns the vector of [`Region::from_vec`] (or the zeros of [`Region::allocate`]).
+    /// Returns the memory as a vector: that of [`Region::from_vec`], or that of [`Region::allocate`].
     ///
-    /// Errors: returns the region itself if it was not made of a vector or is a part of one, or if
-    /// a clone, part or lease of it still exists.
+    /// # Errors
+    /// Returns the region itself if it is other memory or only a part, or if a clone, part or lease of the
+    /// region still exists.
     pub fn try_into_vec(self) -> Result<Vec<u8>, Self> {
         if self.part != (0..self.inner.bytes()) {
             return Err(self);
@@ -286,7 +298,7 @@ impl Region {
         if self.is_stored() { Err(LeaseError::Stored) } else { Ok(()) }
     }
 
-    /// Takes a lease and returns what [`StoredRead`] and [`StoredWrite`] are made of.
+    /// Takes a lease and returns the components of a [`StoredRead`] or [`StoredWrite`].
     fn lease_stored(
         &self,
         range: Range<usize>,

@@ -1,17 +1,17 @@
-//! Ranges that nobody may write before what is in them has been passed on.
+//! Ranges that must not be written before their bytes have been relayed.
 
 use std::{fmt, ops::Range, sync::Arc};
 
 use crate::{bytes::Bytes, ledger::LeaseError};
 
-/// Ranges of a region, of which no write lease is granted until this is dropped; they may be read.
+/// Ranges of a region for which no write lease is granted until the reservation is dropped. The ranges may be
+/// read.
 ///
-/// One reservation holds any number of ranges: ranges that touch are kept as one, so that a message of
-/// which a million blocks are in place costs no more than its gaps. Write leases that exist when a
-/// range is added are not affected.
+/// A reservation holds any number of ranges. Adjacent ranges are merged, so that the cost of a message depends
+/// on its gaps, not on its blocks in place. Write leases that exist when a range is added are not affected.
 ///
-/// A region in memory and one in a file are reserved alike. Other processes can write a file whatever
-/// is reserved.
+/// Regions in memory and in files are reserved in the same way. A reservation does not keep other processes
+/// from writing a file.
 pub struct Reservation {
     region: Arc<Bytes>,
     /// The part of `region` that the ranges lie in.
@@ -28,7 +28,8 @@ impl Reservation {
 
     /// Adds a range.
     ///
-    /// Errors: it is not inside the region.
+    /// # Errors
+    /// [`LeaseError::OutOfRange`].
     pub fn add(&mut self, range: Range<usize>) -> Result<(), LeaseError> {
         let bytes = self.part.len();
         if range.start > range.end || range.end > bytes {

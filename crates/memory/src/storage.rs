@@ -1,26 +1,28 @@
-//! Storage of bytes that are not in memory: a file, accessed only by copying, never mapped.
+//! Storage for bytes that are not in memory: a file, accessed only by copying, never mapped.
 //!
 //! Other processes may change or truncate a file at any time. With a mapping, bytes would change
-//! behind a reference, and access beyond the end would kill the process; a failed copy returns an
-//! error.
+//! behind a reference, and access beyond the end would kill the process. A failed copy returns an
+//! error instead.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::PathBuf};
 
 /// Holds the bytes of a region that is not memory: a file, or a substitute in tests.
 ///
-/// Reads and writes block for as long as the device takes, and may be called from any thread.
+/// Reads and writes may block on the device, and may be called on any thread.
 pub trait Storage: Send + Sync {
     /// Fills `into` with the bytes from `offset` on.
     ///
-    /// Errors: the device's; the object has fewer bytes.
+    /// # Errors
+    /// The device's errors; the storage has fewer bytes.
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()>;
 
     /// Writes all of `bytes` from `offset` on.
     ///
-    /// Errors: the device's; the object has become shorter.
+    /// # Errors
+    /// The device's errors; the storage has become shorter.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Returns the name to be used in errors. Does not wait for the device.
+    /// Returns the name for errors. Must not block on the device.
     fn name(&self) -> String;
 }
 
@@ -31,7 +33,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Checks that the file has not shrunk: a write behind its end would extend it again, with a
+    /// Checks that the file has not shrunk: a write beyond its end would extend the file again, with a
     /// hole.
     fn check_length(&self) -> io::Result<()> {
         if self.file.metadata()?.len() < self.bytes {
@@ -56,7 +58,7 @@ impl Storage for Part {
         self.check_length()
     }
 
-    /// The path that the kernel records for the open file.
+    /// Returns the path that the kernel records for the open file.
     fn name(&self) -> String {
         use std::os::fd::AsRawFd;
         let link = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));

@@ -1,4 +1,4 @@
-//! Leases of regions whose bytes are in a file: they copy, and give no references.
+//! Leases of regions whose bytes are in a file. They copy bytes and give no references.
 
 use std::{fmt, io, ops::Range, sync::Arc};
 
@@ -26,10 +26,10 @@ impl StoredRead {
         self.range.len()
     }
 
-    /// Reads the whole range into `into`, which must have its length. Blocks as long as the device
-    /// takes.
+    /// Reads the whole range into `into`, which must have the same length. May block on the device.
     ///
-    /// Errors: those of [`Storage::read_at`]; `into` has another length.
+    /// # Errors
+    /// Those of [`Storage::read_at`]; the length of `into` is wrong.
     pub fn copy_to(&self, into: &mut [u8]) -> io::Result<()> {
         check_length(into.len(), self.range.len())?;
         storage(&self.region)?.read_at(into, self.range.start as u64)
@@ -41,10 +41,10 @@ impl StoredWrite {
         Self { region, range }
     }
 
-    /// Writes `bytes` to the start of the range, which is at least as long. Blocks as long as the
-    /// device takes.
+    /// Writes `bytes` to the start of the range, which must be at least as long. May block on the device.
     ///
-    /// Errors: those of [`Storage::write_at`]; `bytes` is longer than the range.
+    /// # Errors
+    /// Those of [`Storage::write_at`]; `bytes` is longer than the range.
     pub fn copy_from(&self, bytes: &[u8]) -> io::Result<()> {
         check_length(bytes.len().max(self.range.len()), self.range.len())?;
         storage(&self.region)?.write_at(bytes, self.range.start as u64)
@@ -59,7 +59,7 @@ fn check_length(bytes: usize, leased: usize) -> io::Result<()> {
     if bytes == leased {
         return Ok(());
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, "another length than that of the lease"))
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "the length differs from the lease's"))
 }
 
 impl Drop for StoredRead {

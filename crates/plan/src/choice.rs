@@ -14,7 +14,7 @@
 //! through save on the first block at each hop but the first. Where a block is sent on while it arrives
 //! ([`Costs::cut_through`]) pipelines have nothing to fill, and a member of a chain starts a part of a
 //! block behind the one before it, not a block. Large blocks reduce the fixed costs; small ones fill
-//! the pipeline sooner. docs/decisions/choice.md has the measurements behind [`Costs`].
+//! the pipeline sooner. docs/decisions/choice.md says where [`Costs`] come from.
 
 use std::time::Duration;
 

@@ -55,7 +55,8 @@ pub struct Costs {
 
 impl Costs {
     /// Members on separate hosts. The default rate is 10 Gbit/s over TCP and 100 Gbit/s over other
-    /// fabrics.
+    /// fabrics. Over TCP a block takes some 30 us of processor time at both ends together; it counts
+    /// twice, since members that use more than half of a processor are late.
     pub fn between_hosts(network: Network, rate_bits_per_second: Option<u64>) -> Self {
         let (usual_rate, busy_seconds, block_bytes_max) = match network {
             Network::Tcp => (10_000_000_000, 60e-6, 1 << 20),

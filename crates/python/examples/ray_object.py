@@ -1,4 +1,4 @@
-"""An object to every node of a Ray cluster: by rdmc, and beside that by ray.put and ray.get.
+"""Copies an object to every node of a Ray cluster: with rdmc, and for comparison with ray.put and ray.get.
 
     python ray_object.py [--address ADDRESS] [--nodes N] [--mib N] [--repeats N]
 
@@ -24,7 +24,7 @@ TIMEOUT = 120.0
 
 @ray.remote(num_cpus=0)
 class Table:
-    """Texts by name, for members that look for each other."""
+    """A key-value table through which members find each other."""
 
     def __init__(self) -> None:
         self._values: dict[str, str] = {}
@@ -37,7 +37,7 @@ class Table:
 
 
 class Store:
-    """What rdmc.Group.from_env takes: `set`, and a `get` that waits."""
+    """A store for rdmc.Group.from_env: `set`, and a `get` that waits."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -56,7 +56,7 @@ class Store:
 
 @ray.remote(num_cpus=1)
 class Member:
-    """One on each node, with a copy of the object."""
+    """The member on a node, with its copy of the object."""
 
     def __init__(self, rank: int, size: int, table: Any, length: int) -> None:
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), RDMC_IP=ray.util.get_node_ip_address())
@@ -64,29 +64,29 @@ class Member:
         self._array = numpy.zeros(length, dtype="u1")
 
     def fill(self, seed: int) -> int:
-        """New contents for the object, at the member that has it first. Their sum."""
+        """Fills the object with new contents, at the root, and returns the sum of its bytes."""
         self._array[:] = numpy.random.default_rng(seed).integers(0, 256, self._array.size, dtype="u1")
         return self.total()
 
     def total(self) -> int:
-        """The sum of all bytes of this copy."""
+        """Returns the sum of all bytes of this copy."""
         return int(self._array.sum(dtype="u8"))
 
     def broadcast(self) -> None:
-        """Ends when the object is here."""
+        """Returns once all members have the object."""
         self._group.broadcast(self._array, root=0)
         self._group.barrier()
 
     def put(self) -> list[Any]:
-        """The object in Ray's store. In a list, so that it is not fetched for who gets this as an argument."""
+        """Puts the object into Ray's store. Returns it in a list, so that Ray does not fetch it when the list is an argument."""
         return [ray.put(self._array)]
 
     def get(self, objects: list[Any]) -> None:
-        """Ends when the object is in this node's store."""
+        """Returns once the object is in this node's store."""
         self._got = ray.get(objects[0])
 
     def drop(self) -> int:
-        """Gives Ray's object back. The sum of its bytes."""
+        """Releases Ray's object, and returns the sum of its bytes."""
         total = int(self._got.sum(dtype="u8"))
         del self._got
         return total
@@ -96,7 +96,7 @@ class Member:
 
 
 def members_on_all_nodes(length: int) -> list[Any]:
-    """An actor on each node, which have joined."""
+    """Creates an actor on each node, and returns them once all have joined."""
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     table = Table.remote()
     members = [
@@ -110,14 +110,14 @@ def members_on_all_nodes(length: int) -> list[Any]:
 
 
 def by_rdmc(members: list[Any]) -> float:
-    """Seconds until all nodes have the object."""
+    """Returns the seconds until all nodes have the object."""
     start = time.monotonic()
     ray.get([member.broadcast.remote() for member in members])
     return time.monotonic() - start
 
 
 def by_ray(members: list[Any]) -> float:
-    """Seconds until all nodes have the object."""
+    """Returns the seconds until all nodes have the object."""
     start = time.monotonic()
     objects = ray.get(members[0].put.remote())
     ray.get([member.get.remote(objects) for member in members])
@@ -125,7 +125,7 @@ def by_ray(members: list[Any]) -> float:
 
 
 def run(length: int, repeats: int) -> None:
-    """Measures both, alternating, and compares all copies."""
+    """Measures both in turn, and compares all copies."""
     members = members_on_all_nodes(length)
     times: dict[str, list[float]] = {"rdmc": [], "ray.put and ray.get": []}
     for repeat in range(repeats + 1):
@@ -134,7 +134,7 @@ def run(length: int, repeats: int) -> None:
         assert ray.get([member.total.remote() for member in members]) == [total] * len(members)
         measured["ray.put and ray.get"] = by_ray(members)
         assert ray.get([member.drop.remote() for member in members]) == [total] * len(members)
-        # The first of each opens connections.
+        # The first run of each opens connections.
         if repeat > 0:
             for name, seconds in measured.items():
                 times[name].append(seconds)
@@ -147,7 +147,7 @@ def run(length: int, repeats: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--address", help="of a cluster that runs")
+    parser.add_argument("--address", help="address of a running cluster")
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--mib", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=5)

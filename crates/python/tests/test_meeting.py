@@ -191,7 +191,7 @@ class StoresUsedAgain(unittest.TestCase):
         members.returned(members.run(_meet_beside, 2))
 
     def test_those_who_do_not_come_are_named(self) -> None:
-        for settings, words in (({"RANK": "0"}, "ranks 1, 2 have not come|no member has written.*rdmc-1-1"), ({"RANK": "2"}, "rdmc-1-all")):
+        for settings, words in (({"RANK": "0"}, "ranks 1, 2 have not joined|no member has written.*rdmc-1-1"), ({"RANK": "2"}, "rdmc-1-all")):
             with mock.patch.dict(os.environ, {**settings, "WORLD_SIZE": "3", "RDMC_IP": "127.0.0.1"}):
                 with tempfile.TemporaryDirectory() as store, self.assertRaisesRegex(rdmc.TimedOut, words):
                     rdmc.Group.from_env(store, timeout=0.3)

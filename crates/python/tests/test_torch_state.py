@@ -185,7 +185,7 @@ def _unknown_values() -> None:
             try:
                 state.broadcast_state_dict(given if group.rank == 0 else None, group)
             except (rdmc.InvalidUse, rdmc.Refused) as error:
-                assert any(word in str(error) for word in ("what", "circle", "the root gives")), error
+                assert any(word in str(error) for word in ("what", "circle", "the root must pass")), error
                 assert isinstance(error, rdmc.Refused) == (group.rank != 0)
             else:
                 raise AssertionError("it was taken")

@@ -1,6 +1,6 @@
-//! Connects members before any block moves: listeners, authenticated channels, rendezvous.
+//! How members find and authenticate each other before any block moves: listeners, channels, rendezvous.
 //!
-//! All calls block, with a deadline, and run on the caller's thread.
+//! All calls block until a deadline at most, and run on the caller's thread.
 
 pub use certificates::Error as CertificatesError;
 pub use session::{

@@ -8,7 +8,7 @@ use crate::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum CompletionMode {
-    /// Sleeps until something completes. Use it where members share a core.
+    /// Sleeps until the next completion. For members that share a core.
     #[default]
     EventOnly,
     /// Polls for 50 ms after the last completion, then sleeps until the next.

@@ -1,4 +1,4 @@
-//! A context: one member's endpoint in the network, and all groups in which it takes part.
+//! A context: one member's endpoint in the network, with all groups in which the member takes part.
 
 use std::{
     net::SocketAddr,
@@ -42,15 +42,15 @@ use crate::{
     worker::Worker,
 };
 
-/// How much longer than its timeout a creation may take if the worker is busy, which ends it at the timeout.
+/// How long a caller waits beyond the timeout of a creation for a busy worker, which ends the creation at the timeout.
 const CREATION_GRACE: Duration = Duration::from_secs(2);
 
-/// How long a thread that creates a group makes progress before it looks again; and how long it waits for the worker that another
-/// one has.
+/// How long a thread that creates a group makes progress before it checks the result again; and how long it waits while another
+/// thread has the worker.
 const PROGRESS_TIME: Duration = Duration::from_millis(100);
 const WORKER_PAUSE: Duration = Duration::from_millis(20);
 
-/// How much memory is registered at once, in bytes: progress stops meanwhile.
+/// How much memory is registered at a time, in bytes. The context makes no progress meanwhile.
 const REGISTER_BYTES: usize = 256 << 20;
 
 /// How long closing a context waits until the neighbours of failed groups have received the reason.
@@ -59,12 +59,12 @@ const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout of the close that dropping a context performs.
 const DROP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One member's endpoint in the network. A process can have several; there is no global state.
+/// One member's endpoint in the network. A process can have several contexts; there is no global state.
 ///
-/// Threads: one accepts connections, one makes progress, one runs the callbacks of each group that has
-/// some, and one for all other groups drops memory that nobody takes back (these three with
-/// [`Progress::Thread`]); one for each group with messages in files reads and writes them. All have ended
-/// when [`Context::close`] returns successfully.
+/// Threads: one accepts connections; one per group with messages in files reads and writes these files. With
+/// [`Progress::Thread`], one makes progress, one per group with callbacks runs the callbacks, and one, for all
+/// other groups, frees memory that the application does not take back. All threads have ended when
+/// [`Context::close`] returns successfully.
 pub struct Context {
     settings: ContextSettings,
     can_offload: bool,
@@ -76,16 +76,17 @@ pub struct Context {
     numbers: Numbers,
     /// With [`Progress::Caller`].
     caller: Option<Arc<Caller>>,
-    /// With [`Progress::Thread`], until a thread runs them: jobs of groups without callbacks.
+    /// With [`Progress::Thread`], until a thread runs the jobs: those of groups without callbacks.
     jobs: Mutex<Option<Receiver<Job>>>,
     threads: Threads,
     closed: bool,
 }
 
 impl Context {
-    /// Starts listening, and the progress thread with [`Progress::Thread`].
+    /// Starts a context: its listener and, with [`Progress::Thread`], its progress thread.
     ///
-    /// Errors: the address cannot be listened on, this host does not have the fabric, a system call
+    /// # Errors
+    /// The context cannot listen on the address, this host does not have the fabric, a system call
     /// fails, or a setting is out of range.
     pub fn start(settings: ContextSettings) -> Result<Self, Error> {
         settings.check()?;
@@ -149,16 +150,17 @@ impl Context {
         self.listener.address()
     }
 
-    /// Creates a group, together with all its other members, which must do the same with equal
-    /// settings (except for those that are each member's own). Connects this member's neighbours in
-    /// the schedule; blocks until they are connected, for at most
+    /// Creates a group, together with all its other members, which must make the same call with equal
+    /// settings (except for those that are each member's own). Connects this member to its neighbours in
+    /// the schedule, and blocks until all are connected, for at most
     /// [`GroupSettings::connect_timeout`].
     ///
-    /// With [`crate::Algorithm::InSwitch`] it also blocks until the switches are configured.
+    /// With [`crate::Algorithm::InSwitch`] the call also blocks until the switches are configured.
     ///
-    /// Messages are received by [`Group::receive`]. The number may be that of a group that has ended, or was dropped.
+    /// Messages are received by [`Group::receive`]. The number of a group that has ended or was dropped may be reused.
     ///
-    /// Errors: a setting is out of range; the number is in use; a member is unreachable, refuses,
+    /// # Errors
+    /// A setting is out of range; the number is in use; a member is unreachable, refuses,
     /// has different settings (the error names the difference), or does not connect in time;
     /// [`Error::InSwitch`].
     pub fn create_group(&self, mut settings: GroupSettings) -> Result<Group, Error> {
@@ -166,10 +168,11 @@ impl Context {
         self.create(settings, None)
     }
 
-    /// As [`Context::create_group`], but messages are received through the callbacks of
+    /// Creates a group as [`Context::create_group`] does, but messages are received through the callbacks of
     /// `application`.
     ///
-    /// Errors: as [`Context::create_group`].
+    /// # Errors
+    /// As for [`Context::create_group`].
     pub fn create_group_with(
         &self,
         settings: GroupSettings,
@@ -205,8 +208,8 @@ impl Context {
         Ok(Group::new(shared))
     }
 
-    /// Returns the settings with what they leave open: as this member takes it if it is the root, and otherwise as the
-    /// root has, which a member is asked for. Blocks until the deadline at most.
+    /// Completes the settings: the root chooses what they leave open; any other member asks its parent for the
+    /// root's choice. Blocks until the deadline at most.
     ///
     /// Errors: a setting is out of range; a member is unreachable, has other settings, or does not answer in time.
     fn agree(&self, settings: GroupSettings, deadline: Deadline) -> Result<GroupSettings, Error> {
@@ -216,7 +219,7 @@ impl Context {
         let Some(member) = asked.filter(|_| settings.is_open()) else {
             return Ok(settings.chosen_by_root(&self.settings));
         };
-        // Anything in place of what is open: what else is out of range is an error before anybody is asked.
+        // With placeholders for the open settings: the other settings are checked before any member is asked.
         let any = settings.clone().with_choice(Algorithm::Chain, 1);
         self.check_in_switch(&engine::GroupSettings::try_from(&any)?)?;
         self.numbers.await_unused(settings.number, deadline)?;
@@ -226,16 +229,16 @@ impl Context {
         choice.apply(settings).map_err(|cause| Error::Member { member, address, cause })
     }
 
-    /// Creates a team, together with all its other members, which must do the same with equal
-    /// settings. Blocks until the linked members are connected, for at most
+    /// Creates a team, together with all its other members, which must make the same call with equal
+    /// settings. Blocks until this member's links are connected, for at most
     /// [`TeamSettings::connect_timeout`].
     ///
-    /// A team has a network of its own, over this context's fabric, and, with [`Progress::Thread`], a
-    /// thread. Over TCP its links close within [`crate::TcpSettings::drain_timeout`], but 5 seconds at
-    /// most, over libfabric within 10 seconds: an operation that fails may wait for this.
+    /// A team has its own network, over this context's fabric, and, with [`Progress::Thread`], its own
+    /// thread. Its links close within [`crate::TcpSettings::drain_timeout`], but at most 5 seconds, over
+    /// TCP, and within 10 seconds over libfabric. An operation that fails may wait for the links to close.
     ///
-    /// Errors: as [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided
-    /// writes.
+    /// # Errors
+    /// As for [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided writes.
     pub fn create_team(&self, settings: TeamSettings) -> Result<Team, Error> {
         let made = settings.made();
         made.check()?;
@@ -261,7 +264,8 @@ impl Context {
     /// there is nothing to do or another thread is making progress. Returns whether a callback ran
     /// on this thread.
     ///
-    /// Errors: the context has a progress thread, is closed, or has failed; [`Error::InsideCallback`].
+    /// # Errors
+    /// The context has a progress thread, is closed, or has failed; [`Error::InsideCallback`].
     pub fn progress(&self, wait: Duration) -> Result<bool, Error> {
         let Some(caller) = &self.caller else {
             return Err(Error::HasProgressThread);
@@ -269,18 +273,22 @@ impl Context {
         caller.progress(wait)
     }
 
-    /// Returns a descriptor that is readable when [`Context::progress`] has something to do, also by timers; for a program
-    /// with an event loop, with [`Progress::Caller`] over TCP. It is level-triggered, belongs to this context, and is only to
-    /// be waited for. Calls of this context that are not `progress` leave it readable if something has happened in a group.
-    /// While switches copy the blocks of a group it always is. Teams have networks of their own, which it does not cover.
+    /// Returns a file descriptor that is readable when [`Context::progress`] has something to do, timers included; for
+    /// programs with an event loop, with [`Progress::Caller`] over TCP. The descriptor is level-triggered and belongs to this
+    /// context; the program may only wait for it. Other calls of this context leave it readable if something has happened in
+    /// a group. While a group exists whose blocks switches copy, the descriptor is always readable. It does not cover teams,
+    /// which have their own networks.
     ///
-    /// Blocks as [`Context::counters`], at the first call only. Errors: as [`Context::progress`] and
-    /// [`Context::counters`]; [`Error::Fabric`] if the fabric is not TCP.
+    /// Only the first call blocks, as [`Context::counters`] does.
+    ///
+    /// # Errors
+    /// As for [`Context::progress`] and [`Context::counters`]; [`Error::Fabric`] if the fabric is not TCP.
     pub fn descriptor(&self) -> Result<BorrowedFd<'_>, Error> {
         let caller = self.caller.as_ref().ok_or(Error::HasProgressThread)?;
         if self.settings.fabric != Fabric::Tcp {
             let fabric = self.settings.fabric.name();
-            let cause = "no descriptor reports all its events; use the fabric tcp, or a thread that makes progress";
+            let cause =
+                "no descriptor reports all its events; use the fabric tcp, or the progress thread";
             return Err(Error::Fabric { fabric, cause: cause.into() });
         }
         caller.descriptor(|| self.asking().ask(|reply| Command::Watch { reply })?)
@@ -291,26 +299,28 @@ impl Context {
         &self.settings.fabric
     }
 
-    /// Returns what this context has done so far. Blocks while the context is busy, for 10 seconds
+    /// Returns the counters of this context. Blocks while the context is busy, for 10 seconds
     /// at most.
     ///
-    /// Errors: [`Error::Timeout`], for example if the network or memory that it uses does not
+    /// # Errors
+    /// [`Error::Timeout`], for example if the network or memory that the context uses does not
     /// respond; the context is closed or has failed.
     pub fn counters(&self) -> Result<Counters, Error> {
         self.asking().ask(|reply| Command::Counters { reply })
     }
 
-    /// Registers memory with the network now, and until it is freed, so that no transfer waits for
-    /// that: registration pins the memory, which takes longer than sending a block. Without this
-    /// call pieces of 256 MiB are registered when they are first used, and only a few of those that
-    /// are not in use stay registered. Does nothing where the network registers no memory, as over
-    /// TCP, and for a region of a file.
+    /// Registers memory with the network, until the memory is freed, so that no transfer waits for the
+    /// registration, which pins the memory and takes longer than sending a block. Without this call
+    /// pieces of 32 MiB are registered when they are first used, and up to 1 GiB of a region remains
+    /// registered while unused. Has no effect where the network registers no memory, as over TCP, and
+    /// for regions of files.
     ///
-    /// Blocks while the system pins the memory, some 100 ms for each GB. Groups of this context make
-    /// progress meanwhile, but for at most 256 MiB at a time.
+    /// Blocks while the system pins the memory, about 100 ms per GB. Groups of this context make no
+    /// progress while a piece of up to 256 MiB is pinned, but do so between pieces.
     ///
-    /// Errors: [`Error::Transport`], with the remedy (usually a higher limit on locked memory);
-    /// the region can be used nevertheless, if the limit is enough for pieces of it. Also as
+    /// # Errors
+    /// [`Error::Transport`], with the remedy (usually a higher limit on locked memory);
+    /// the region remains usable if the limit suffices for pieces of it. Otherwise as for
     /// [`Context::counters`].
     pub fn register(&self, region: &Region) -> Result<(), Error> {
         let mut start = 0;
@@ -323,11 +333,12 @@ impl Context {
         Ok(())
     }
 
-    /// Returns, by number, for each group that has not ended, the members that this one has waited
-    /// for. From the results of all members the crate `rdmc-plan` finds which of them delay the
-    /// others.
+    /// Returns, for each group that has not ended, its number and how long this member has waited for
+    /// which other members. From the results of all members the crate `rdmc-plan` finds the members that
+    /// delay the others. Blocks as [`Context::counters`] does.
     ///
-    /// Blocks, and fails, as [`Context::counters`].
+    /// # Errors
+    /// As for [`Context::counters`].
     pub fn waited(&self) -> Result<Vec<(u64, Vec<Waited>)>, Error> {
         self.asking().ask(|reply| Command::Waited { reply })
     }
@@ -336,15 +347,16 @@ impl Context {
         Asking { commands: &self.commands, caller: self.caller.as_deref() }
     }
 
-    /// Makes groups that are still open fail at all their members, ends all threads and closes all
-    /// connections. To end without a failure, close the groups first.
+    /// Closes the context: fails groups that are still open, at all their members, ends all threads and
+    /// closes all connections. To end without a failure, close the groups first.
     ///
-    /// Blocks until the timeout at most. With [`Progress::Caller`] it runs callbacks, and may
-    /// return later if a callback does.
+    /// Blocks until the timeout at most. With [`Progress::Caller`] the call runs callbacks, and a slow
+    /// callback may delay its return beyond the timeout.
     ///
-    /// Errors: [`Error::Timeout`] names what has not ended in time, such as a callback that does
-    /// not return or storage that does not respond. The thread concerned is detached, together with
-    /// what it uses; it accesses only its own group.
+    /// # Errors
+    /// [`Error::Timeout`] names what has not ended in time, such as a callback that does
+    /// not return or storage that does not respond. The thread concerned is detached, with the resources
+    /// that it uses; it accesses only its own group.
     pub fn close(mut self, timeout: Duration) -> Result<(), Error> {
         self.shut_down(Deadline::after(timeout))
     }
@@ -388,14 +400,14 @@ impl Context {
         let created = self.asking().await_answer(&answer, deadline);
         if created.is_err() {
             // The worker may still create it.
-            shared.abandon("creating it took too long");
+            shared.abandon("creating the group took too long");
         }
         created?
     }
 
-    /// Carries out a step of a creation, and returns what comes of it. Blocks until the deadline at most.
+    /// Carries out one step of a creation and returns its result. Blocks until the deadline at most.
     ///
-    /// Errors: it is being created here already; a member is unreachable, refuses, or does not appear in time.
+    /// Errors: the group or team is being created here already; a member is unreachable, refuses, or does not appear in time.
     fn join<T>(
         &self,
         joining: Joining,
@@ -419,7 +431,7 @@ impl Context {
             }
             let left = deadline.left();
             if left.is_zero() || !caller.poll(left.min(PROGRESS_TIME)) {
-                // Another thread has the worker. It may stop making progress unnoticed.
+                // Another thread has the worker, and may stop making progress without notice.
                 match answer.recv_timeout(left.min(WORKER_PAUSE)) {
                     Ok(made) => return made,
                     Err(_) if left.is_zero() => {
@@ -431,10 +443,10 @@ impl Context {
         }
     }
 
-    /// Makes what the transport takes of the links to each neighbour, with this member's end of the group if switches
-    /// copy its blocks.
+    /// Converts the links to neighbours to the form that the transport takes, with this member's end of the group if
+    /// switches copy its blocks.
     ///
-    /// Errors: names the member whose offer is invalid.
+    /// Errors: a member's offer is invalid; the error names the member.
     fn links(
         &self,
         links: Links,
@@ -466,18 +478,18 @@ impl Context {
             return Err(Error::setting("fabric", self.settings.fabric.name(), allowed));
         }
         if self.settings.protection == Protection::Encrypt {
-            let allowed = "another, or let the members relay: switches copy blocks as they are";
+            let allowed = "another, or let the members relay: switches copy blocks unchanged";
             return Err(Error::setting("protection", Protection::Encrypt, allowed));
         }
         if self.settings.rate_max.is_some() {
-            let allowed = "no limit, or let the members relay: queue pairs send without one";
+            let allowed = "no limit, or let the members relay: queue pairs send without a limit";
             return Err(Error::setting("rate_max", "set", allowed));
         }
         #[cfg(not(feature = "switch"))]
         return Err(Error::InSwitch {
             group: settings.number,
             cause:
-                "this rdmc was built without it; build it with the feature `switch`, or let the \
+                "this rdmc was built without switches; build with the feature `switch`, or let the \
                     members relay"
                     .into(),
         });
@@ -491,7 +503,7 @@ impl Context {
         }
     }
 
-    /// Returns this member's end of a group whose blocks switches copy; nothing for other groups.
+    /// Returns this member's end of a group whose blocks switches copy; `None` for other groups.
     #[cfg(feature = "switch")]
     fn join_switches(
         &self,
@@ -505,7 +517,7 @@ impl Context {
         }
     }
 
-    /// Returns nothing: groups whose blocks switches copy were refused before.
+    /// Returns `None`: groups whose blocks switches copy were refused before.
     #[cfg(not(feature = "switch"))]
     fn join_switches(
         &self,
@@ -516,7 +528,7 @@ impl Context {
         Ok((None, None))
     }
 
-    /// Returns where the group's events go: without callbacks into its inbox, and else to a thread of the group,
+    /// Returns where the group's events go: without callbacks to its inbox, otherwise to a thread of the group
     /// or to the caller of `progress`.
     fn outlet(
         &self,
@@ -547,8 +559,8 @@ impl Context {
         Ok(Box::new(sender))
     }
 
-    /// Starts the thread that frees memory of groups without callbacks, if it does not run: the memory's owner
-    /// may be the application's.
+    /// Starts the thread that frees memory of groups without callbacks, unless it runs: freeing may run the
+    /// application's code.
     fn start_releasing(&self) -> Result<(), Error> {
         let mut jobs = lock(&self.jobs);
         if let Some(jobs) = jobs.clone() {

@@ -1,4 +1,4 @@
-//! The settings of a context.
+//! Settings of a context.
 
 #[cfg(feature = "switch")]
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::{CompletionMode, Error, Fabric, Protection};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Progress {
-    /// A thread of the context; callbacks run on one thread for each group that has some.
+    /// A thread of the context; the callbacks of each group run on a thread of their own.
     #[default]
     Thread,
     /// Any thread in [`crate::Context::progress`], [`crate::Group::close`],
-    /// [`crate::Group::receive`] or another call of this library that waits for a group; callbacks
-    /// run there. One thread at a time makes progress, and the others wait for it.
+    /// [`crate::Group::receive`] or another call that waits for a group; callbacks run on this
+    /// thread. One thread at a time makes progress, and the others wait for it.
     Caller,
 }
 
@@ -30,18 +30,18 @@ pub enum Progress {
 pub struct ContextSettings {
     /// The address on which other members connect to this one; port 0 selects a free port.
     pub listen: SocketAddr,
-    /// Authenticates members to each other, and the messages by which groups are created.
+    /// Authenticates members to each other, and the messages that create groups.
     pub secret: Secret,
     /// What makes progress on transfers.
     pub progress: Progress,
     /// How the progress thread waits.
     pub completion: CompletionMode,
-    /// The number of TCP connections to each neighbour, 1 to 8; the same at all members. More than
-    /// one helps where a single flow cannot fill a fast link.
+    /// The number of TCP connections to each neighbour, 1 to 8; the same at all members. Use more than
+    /// one if a single flow cannot fill a fast link.
     pub streams: u8,
-    /// How long creating a group may take: all members have to connect in this time.
+    /// The time limit for creating a group, within which all members have to connect.
     pub connect_timeout: Duration,
-    /// The network that blocks move over; the same at all members. With every fabric, members
+    /// The network that carries the blocks; the same at all members. With every fabric, members
     /// connect, authenticate each other and detect each other's failure over TCP.
     pub fabric: Fabric,
     /// How blocks are protected in transit; the same at all members. With a fabric other than TCP
@@ -49,34 +49,32 @@ pub struct ContextSettings {
     pub protection: Protection,
     /// The settings of TCP.
     pub tcp: TcpSettings,
-    /// The most bytes per second that this context sends, and the most that it receives, together
-    /// over the links of all its groups; `None` for no limit. Each team, which has a network of its
-    /// own, has this limit for itself. At least [`crate::RATE_MAX_LEAST`]. May differ between
-    /// members; a group goes at the rate of its slowest.
+    /// The maximum rate in bytes per second at which this context sends, and at which it receives, over
+    /// the links of all its groups together; `None` for no limit. At least [`crate::RATE_MAX_LEAST`]. The
+    /// limit applies to each team separately, since a team has its own network. The limit may differ
+    /// between members; a group runs at the rate of its slowest member.
     ///
-    /// Blocks and one-sided writes wait until they may pass; what comes in 10 ms (at least 128 KiB)
-    /// may pass at once. Control words and heartbeats count and do not wait, so a limited member
-    /// does not seem dead. Creating groups is not limited. A block must take less than the group's
-    /// [`crate::GroupSettings::stall_timeout`]. Needs the fabric tcp: devices send what is posted at
-    /// the rate of their link. Groups with [`crate::Algorithm::InSwitch`] are refused for the same
-    /// reason.
+    /// Blocks and one-sided writes beyond the limit wait; a burst of 10 ms at this rate (at least
+    /// 128 KiB) passes at once. Control words and heartbeats are counted but do not wait, so a limited
+    /// member does not appear dead. Creating groups is not limited. A block must take less time than the
+    /// group's [`crate::GroupSettings::stall_timeout`]. Requires the fabric tcp, because devices send posted
+    /// blocks at link rate; groups with [`crate::Algorithm::InSwitch`] are refused for the same reason.
     pub rate_max: Option<u64>,
-    /// From whom connections are accepted; `None` for all hosts. Does not limit to whom this context
-    /// connects: the addresses of a group's members are given.
+    /// The hosts from which connections are accepted; `None` for all hosts. Does not limit the hosts to
+    /// which this context connects: those are the addresses of the groups' members.
     pub peers: Option<session::Peers>,
-    /// Configures switches for groups with [`crate::Algorithm::InSwitch`]; required at their roots.
-    /// Blocks of such groups are neither encrypted nor authenticated in transit, as with RDMA
-    /// fabrics.
+    /// Configures switches for groups with [`crate::Algorithm::InSwitch`]; required at the roots of such
+    /// groups. As with RDMA fabrics, their blocks are neither encrypted nor authenticated in transit.
     #[cfg(feature = "switch")]
     pub switches: Option<Arc<dyn Switches>>,
-    /// Signs, at receivers of groups with [`crate::Algorithm::InSwitch`], that switches may copy to this host;
-    /// required there by agents of switches.
+    /// Signs, at receivers of groups with [`crate::Algorithm::InSwitch`], the permission for switches to copy to
+    /// this host, which the switches' agents require.
     #[cfg(feature = "switch")]
     pub delegates: Option<Arc<dyn Delegates>>,
 }
 
 impl ContextSettings {
-    /// Returns the defaults, with this address and secret.
+    /// Returns the default settings with this address and secret.
     pub fn new(listen: SocketAddr, secret: Secret) -> Self {
         Self {
             listen,
@@ -169,14 +167,14 @@ impl ContextSettings {
         self
     }
 
-    /// Returns the settings of TCP with the limit of this context; the lower one, if they have one
-    /// of their own.
+    /// Returns the settings of TCP with the rate limit of this context, or with their own limit if
+    /// that is lower.
     pub(crate) fn limited_tcp(&self) -> TcpSettings {
         let limits = self.rate_max.into_iter().chain(self.tcp.rate_max);
         self.tcp.clone().rate_max(limits.min())
     }
 
-    /// Errors: a setting is out of range, or not compatible with the fabric.
+    /// Checks the settings. Errors: a setting is out of range, or incompatible with the fabric.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !(1..=8).contains(&self.streams) {
             return Err(Error::setting("streams", self.streams, "1 to 8"));
@@ -189,7 +187,7 @@ impl ContextSettings {
         }
         let fabric = self.fabric.name();
         if self.rate_max.is_some() {
-            return Err(Error::setting("fabric", fabric, "tcp with a limit on the rate"));
+            return Err(Error::setting("fabric", fabric, "tcp with a rate limit"));
         }
         if self.streams != 1 {
             return Err(Error::setting("streams", self.streams, format!("1 over {fabric}")));

@@ -5,9 +5,9 @@ use crate::{Error, Fabric};
 /// The version and devices of libfabric on this host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Discovery {
-    /// The library's version: major, minor.
+    /// libfabric's version: major, minor.
     pub version: (u32, u32),
-    /// Every device with every provider that rdmc can use it with.
+    /// Every device, once for each provider with which rdmc can use the device.
     pub devices: Vec<Device>,
 }
 
@@ -22,15 +22,16 @@ pub struct Device {
     pub link_bits_per_second: Option<u64>,
     /// Whether the link is up, if known.
     pub link_is_up: Option<bool>,
-    /// Whether memory must be registered, which counts towards the limit on locked memory.
+    /// Whether memory must be registered; registered memory counts towards the limit on locked memory.
     pub needs_registration: bool,
     /// Whether the device can start sends by itself (offload).
     pub can_offload: bool,
 }
 
-/// Returns libfabric's devices. Opens none of them and takes up to some tenths of a second.
+/// Returns libfabric's version and devices. Opens no device; takes up to a few tenths of a second.
 ///
-/// Errors: libfabric is not installed.
+/// # Errors
+/// libfabric is not installed.
 #[cfg(feature = "fabric")]
 pub fn discover() -> Result<Discovery, Error> {
     let found = transport_fabric::discover()
@@ -46,11 +47,14 @@ pub fn discover() -> Result<Discovery, Error> {
     Ok(Discovery { version: found.version, devices: devices.collect() })
 }
 
-/// Fails: this build has no libfabric.
+/// Returns libfabric's version and devices.
+///
+/// # Errors
+/// Always: this build has no libfabric.
 #[cfg(not(feature = "fabric"))]
 pub fn discover() -> Result<Discovery, Error> {
     Err(Error::Fabric {
         fabric: "libfabric".into(),
-        cause: "this rdmc was built without it; build it with the feature `fabric`".into(),
+        cause: "this rdmc was built without libfabric; build it with the feature `fabric`".into(),
     })
 }

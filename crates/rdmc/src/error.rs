@@ -1,4 +1,4 @@
-//! The errors of the library.
+//! The library's error type.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -7,23 +7,23 @@ use relay::RelayError;
 use schedule::ScheduleError;
 use transport::{Region, RegionError};
 
-/// An error of a call of the library.
+/// An error that a call of this library returns.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The group has failed.
     #[error(transparent)]
     Failed(#[from] Failure),
-    /// The call is not valid in the group's state; nothing has changed.
+    /// The call is not valid in the group's current state and had no effect.
     #[error(transparent)]
     Relay(#[from] RelayError),
     /// No schedule exists for the group's settings.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
     /// This host cannot use the requested network.
-    #[error("the fabric {fabric} cannot be used here: {cause}")]
+    #[error("fabric {fabric} cannot be used on this host: {cause}")]
     Fabric {
-        /// Its name.
+        /// The fabric's name.
         fabric: String,
         /// The cause, and a remedy.
         cause: String,
@@ -40,18 +40,18 @@ pub enum Error {
     /// The context is closed.
     #[error("the context is closed")]
     ContextClosed,
-    /// The context's progress has panicked, with this text. All its groups have failed; other
-    /// contexts are not affected.
-    #[error("the context has failed, start another: {0}")]
+    /// The context's progress code has panicked, with this text. All groups of the context have
+    /// failed; other contexts are not affected.
+    #[error("the context has failed; start another: {0}")]
     ContextFailed(String),
     /// The region is shorter than the message; another region may be provided.
     #[error("{}", too_small(*group, *message, *bytes, region))]
     RegionTooSmall {
         /// The group's number.
         group: u64,
-        /// Message number.
+        /// The message's number.
         message: u64,
-        /// Length of the message.
+        /// The message's length in bytes.
         bytes: u64,
         /// The region that was provided.
         region: Region,
@@ -75,7 +75,7 @@ pub enum Error {
         region: Region,
     },
     /// The group has callbacks, which receive what this call would return.
-    #[error("group {0} receives by callbacks; create it without to use this call")]
+    #[error("group {0} receives through callbacks; create it without callbacks to use this call")]
     HasCallbacks(u64),
     /// Memory could not be allocated or used.
     #[error(transparent)]
@@ -83,24 +83,24 @@ pub enum Error {
     /// A timeout has expired.
     #[error("{}", timeout_text(what, *timeout))]
     Timeout {
-        /// What was waited for.
+        /// The operation or event that did not finish in time.
         what: String,
-        /// How long.
+        /// The timeout.
         timeout: Duration,
-        /// The ranks of the members to which there was no link at any time, if links were waited for.
+        /// If the call waited for links: the ranks of the members to which no link was ever made.
         unconnected: Vec<u32>,
     },
-    /// A setting is out of range, or not compatible with another.
+    /// A setting is out of range, or incompatible with another setting.
     #[error("{name} is {value}; use {allowed}")]
     Setting {
         /// The field of [`crate::GroupSettings`] or [`crate::ContextSettings`].
         name: &'static str,
-        /// The value that was given.
+        /// The value of the setting.
         value: String,
-        /// The values that are allowed.
+        /// The allowed values.
         allowed: String,
     },
-    /// The network has refused a link or memory: which, and why.
+    /// The network has refused a link or memory, for this reason.
     #[error("{0}")]
     Transport(String),
     /// Certificate files cannot be used.
@@ -109,11 +109,11 @@ pub enum Error {
     /// The call requires [`crate::Progress::Caller`].
     #[error("this context has its own progress thread")]
     HasProgressThread,
-    /// A blocking call from a callback that it would wait for: the call, and its replacement in
-    /// callbacks.
-    #[error("{0} waits for callbacks and was called from one; {1}")]
+    /// A blocking call was made from a callback that the call would wait for: the call, and its
+    /// replacement in callbacks.
+    #[error("{0} waits for callbacks and must not be called from one; {1}")]
     InsideCallback(&'static str, &'static str),
-    /// A member is unreachable, or has refused.
+    /// A member is unreachable, or has refused the connection or the group.
     #[error("member {member} at {address}: {cause}")]
     Member {
         /// The member's rank.
@@ -123,7 +123,7 @@ pub enum Error {
         /// The cause, and a remedy.
         cause: String,
     },
-    /// A peer that is not an identified member of a group has failed or refused.
+    /// A peer that is not an identified member of a group has failed, or has refused the connection.
     #[error("{address}: {cause}")]
     Peer {
         /// The peer's address.
@@ -136,24 +136,24 @@ pub enum Error {
     InSwitch {
         /// The group's number.
         group: u64,
-        /// The member or switch, the step that failed, and a remedy.
+        /// The member or switch that failed, the step, and a remedy.
         cause: String,
     },
     /// The team has failed.
     #[error(transparent)]
     TeamFailed(team::Failure),
-    /// The team of this number was closed.
+    /// The team with this number is closed.
     #[error("team {0} is closed")]
     TeamClosed(u64),
-    /// A call of a team is not valid; nothing was started.
+    /// A team call is not valid and had no effect.
     #[error("{0}")]
     TeamCall(String),
     /// A system call has failed.
     #[error("{what}: {error}")]
     System {
-        /// The operation.
+        /// The operation that failed.
         what: String,
-        /// The system's error.
+        /// The operating system's error.
         error: io::Error,
     },
 }

@@ -9,7 +9,7 @@ use crate::Error;
 /// The network over which a context moves blocks; the same at all members of a group.
 ///
 /// As text: `tcp`; a libfabric provider such as `verbs`, `efa`, `cxi` or `shm`; `ofi-tcp` for
-/// libfabric's own TCP. Devices of this host may follow: `verbs:mlx5_0,mlx5_1`.
+/// libfabric's TCP provider. Devices of this host may follow: `verbs:mlx5_0,mlx5_1`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Fabric {
@@ -20,12 +20,12 @@ pub enum Fabric {
     Libfabric {
         /// The provider's name in libfabric.
         provider: String,
-        /// The devices to use (domains in libfabric), several as rails; empty selects the best one.
+        /// The devices to use (libfabric's domains); several are used as rails; empty selects the best device.
         devices: Vec<String>,
     },
 }
 
-/// Prefix of libfabric providers whose name is that of the built-in transport.
+/// The prefix for libfabric providers that have the same name as the built-in transport.
 const LIBFABRIC_PREFIX: &str = "ofi-";
 
 impl Fabric {
@@ -35,27 +35,27 @@ impl Fabric {
     }
 
     /// Returns the fabrics that this host can use by default, best first; the last is always
-    /// [`Fabric::Tcp`]. Where the host has RDMA
-    /// hardware its devices are queried, which may take some tenths of a second.
+    /// [`Fabric::Tcp`]. If the host has RDMA hardware, queries its devices, which may take a few
+    /// tenths of a second.
     pub fn candidates() -> Vec<Self> {
         let mut candidates = hardware();
         candidates.push(Self::Tcp);
         candidates
     }
 
-    /// Returns the costs of a group whose members are on separate hosts, with links of this rate in bits per second; if
-    /// it is not known, of 10 Gbit/s over TCP and of 100 Gbit/s over other fabrics.
+    /// Returns the costs of a group whose members are on separate hosts, with links of this rate in bits per second; `None`
+    /// assumes 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
     pub fn costs_between_hosts(&self, rate_bits_per_second: Option<u64>) -> Costs {
         Costs::between_hosts(self.network(), rate_bits_per_second)
     }
 
-    /// Returns the costs of a group whose members are all on one machine, such as [`Fabric::this_machine`], and share its
+    /// Returns the costs of a group whose members all run on one machine, such as [`Fabric::this_machine`], and share its
     /// processors.
     pub fn costs_of_one_machine(&self, members: u32, machine: Machine) -> Costs {
         Costs::of_one_machine(self.network(), members, machine)
     }
 
-    /// Returns what members on this machine have in common.
+    /// Returns the properties of this machine that its members share, for [`Fabric::costs_of_one_machine`].
     pub fn this_machine() -> Machine {
         let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Machine {
@@ -71,7 +71,7 @@ impl Fabric {
         }
     }
 
-    /// Returns the fabric's name without this host's devices; the same at all members.
+    /// Returns the fabric's name, without this host's devices; the same at all members.
     pub fn name(&self) -> String {
         match self {
             Self::Tcp => "tcp".into(),
@@ -83,7 +83,7 @@ impl Fabric {
     }
 }
 
-/// Returns the libfabric fabrics that are preferred to TCP on this host, best first.
+/// Returns the libfabric fabrics preferred over TCP on this host, best first.
 #[cfg(feature = "fabric")]
 fn hardware() -> Vec<Fabric> {
     if !transport_fabric::may_have_hardware() {

@@ -1,4 +1,4 @@
-//! An application's handle of a group.
+//! An application's handle to a group.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ const RECEIVE: Call = ("receive", "receive on another thread");
 /// One group at one member. Created by [`crate::Context::create_group`], to receive with
 /// [`Group::receive`], or by [`crate::Context::create_group_with`], to receive through callbacks.
 ///
-/// Calls are allowed on any thread. Dropping a group that is not closed makes it fail at all
+/// All methods may be called on any thread. Dropping a group that is not closed fails the group at all
 /// members.
 #[derive(Debug)]
 pub struct Group {
@@ -29,13 +29,13 @@ impl Group {
         Self { shared }
     }
 
-    /// Returns the settings with which the group was created. What was left open in them is as the root has taken it: an
-    /// algorithm, a block size and windows are always set.
+    /// Returns the settings of the group. Those that were left open contain the root's choice: an algorithm, a block
+    /// size and windows are always set.
     pub fn settings(&self) -> &GroupSettings {
         &self.shared.settings
     }
 
-    /// Returns who sends which block to whom, the same at all members.
+    /// Returns the schedule, which is the same at all members.
     pub fn schedule(&self) -> &Schedule {
         &self.shared.made.schedule
     }
@@ -45,22 +45,23 @@ impl Group {
         self.shared.made.block_bytes
     }
 
-    /// Returns whether the network relays this group's blocks by itself.
+    /// Returns whether the network itself relays this group's blocks.
     pub fn offload(&self) -> Offload {
         self.shared.offload
     }
 
-    /// Queues the whole region as a message for all members. Waits while
-    /// [`GroupSettings::send_queue_max`] messages are queued that are not complete at this member.
+    /// Queues the whole region as a message to all members. Waits while
+    /// [`GroupSettings::send_queue_max`] queued messages are not complete at this member.
     /// Messages are delivered in the order of these calls. The region is returned by
     /// [`SendHandle::into_region`], or by [`crate::Application::complete`] in a group with
-    /// callbacks; until then nobody gets a write lease of it. If a part is leased for writing already, the
+    /// callbacks; until then no write lease of it is granted. If a part is already leased for writing, the
     /// group fails.
     ///
-    /// With [`crate::Progress::Caller`] it makes progress while it waits, as [`Group::close`] does.
+    /// With [`crate::Progress::Caller`] the call makes progress while it waits, as [`Group::close`] does.
     ///
-    /// Errors: [`Error::QueueFull`], with the region, at the deadline, or at once in a callback
-    /// that the wait depends on. Otherwise as [`Group::try_send`].
+    /// # Errors
+    /// [`Error::QueueFull`], with the region, at the deadline, or at once in a callback
+    /// that the wait depends on. Otherwise as for [`Group::try_send`].
     pub fn send(&self, region: Region, timeout: Duration) -> Result<SendHandle, Error> {
         let deadline = Deadline::after(timeout);
         let mut region = region;
@@ -82,13 +83,14 @@ impl Group {
         }
     }
 
-    /// As [`Group::send`], as a future for any executor. Dropping it before it is ready queues
-    /// nothing.
+    /// Queues a message as [`Group::send`] does; a future for any executor. Dropping the future before it is
+    /// ready queues nothing.
     ///
-    /// With [`crate::Progress::Caller`] another call must make progress for this and all other
-    /// futures of this library to become ready.
+    /// With [`crate::Progress::Caller`] this and all other futures of this library become ready only while
+    /// another call makes progress.
     ///
-    /// Errors: as [`Group::try_send`], except [`Error::QueueFull`].
+    /// # Errors
+    /// As for [`Group::try_send`], except [`Error::QueueFull`].
     #[cfg(feature = "async")]
     pub async fn send_async(&self, region: Region) -> Result<SendHandle, Error> {
         let mut region = region;
@@ -101,30 +103,33 @@ impl Group {
         }
     }
 
-    /// As [`Group::send`], but never waits.
+    /// Queues a message as [`Group::send`] does, but never waits.
     ///
-    /// Errors: [`Error::QueueFull`], with the region; this member is not the root, the message has
+    /// # Errors
+    /// [`Error::QueueFull`], with the region; this member is not the root, the message has
     /// too many blocks, or the group is closed or has failed. On an error nothing is queued.
     pub fn try_send(&self, region: Region) -> Result<SendHandle, Error> {
         let message = self.shared.send(region)?;
         Ok(SendHandle::new(Arc::clone(&self.shared), message))
     }
 
-    /// Returns the next message once it is announced: its bytes may still be arriving, and
-    /// [`Message`] reads them as they do. Returns `None` once the group is closed and all messages
-    /// were received, and always at the root. Messages that were whole before the group failed are
-    /// returned before the failure is reported.
+    /// Returns the next message once it is announced. Its bytes may still be arriving;
+    /// [`Message`] reads them as they arrive. Returns `None` once the group is closed and all messages
+    /// were received; at the root, which receives no messages, once the group is closed. Messages that were
+    /// whole before the group failed are returned before the failure is reported.
     ///
-    /// Memory comes from [`Group::post_receive_buffer`], or else the library allocates it: at most
-    /// [`GroupSettings::receive_bytes_max`] for messages that were not received yet, beyond which
+    /// The memory comes from [`Group::post_receive_buffer`]; otherwise the library allocates it, at most
+    /// [`GroupSettings::receive_bytes_max`] for messages that were not yet received. Beyond this limit
     /// the root waits.
     ///
-    /// With [`crate::Progress::Caller`] it makes progress, as [`Group::close`] does.
+    /// With [`crate::Progress::Caller`] the call makes progress, as [`Group::close`] does.
     ///
-    /// Errors: [`Error::Failed`]; [`Error::Timeout`]; [`Error::RegionTooSmall`], with the region
-    /// that was posted, and [`Error::Region`] if memory cannot be allocated (in both cases the
-    /// message remains the next one; it uses the region posted next, or else memory is allocated);
-    /// [`Error::HasCallbacks`]; [`Error::InsideCallback`]; the context is closed or has failed.
+    /// # Errors
+    /// - [`Error::RegionTooSmall`], with the region that was posted, and [`Error::Region`] if memory cannot be
+    ///   allocated. In both cases the message remains the next one; it uses the region that is posted next, or
+    ///   memory that the library allocates.
+    /// - [`Error::Failed`]; [`Error::Timeout`]; [`Error::HasCallbacks`]; [`Error::InsideCallback`]; the
+    ///   context is closed or has failed.
     pub fn receive(&self, timeout: Duration) -> Result<Option<Message>, Error> {
         let deadline = Deadline::after(timeout);
         let step = |status: &mut Status| self.try_receive(status);
@@ -134,17 +139,18 @@ impl Group {
         })
     }
 
-    /// As [`Group::receive`], as a future for any executor. Dropping it before it is ready receives
-    /// nothing. Wakers are called on the thread that makes progress, and must not block; if one panics, the
-    /// group fails. This holds for all futures of this library.
+    /// Returns the next message as [`Group::receive`] does; a future for any executor. Dropping the future before
+    /// it is ready receives nothing. Wakers are called on the thread that makes progress, and must not block; if a
+    /// waker panics, the group fails. This holds for all futures of this library.
     ///
-    /// Errors: as [`Group::receive`], except [`Error::Timeout`] and [`Error::InsideCallback`].
+    /// # Errors
+    /// As for [`Group::receive`], except [`Error::Timeout`] and [`Error::InsideCallback`].
     #[cfg(feature = "async")]
     pub async fn receive_async(&self) -> Result<Option<Message>, Error> {
         self.shared.until(|status| self.try_receive(status)).await
     }
 
-    /// Iterates over messages by [`Group::receive`], with this timeout for each. Ends when the
+    /// Iterates over messages through [`Group::receive`], with this timeout for each. Ends when the
     /// group ends, and after an error.
     pub fn messages(&self, timeout: Duration) -> impl Iterator<Item = Result<Message, Error>> {
         let mut has_ended = false;
@@ -158,7 +164,7 @@ impl Group {
         })
     }
 
-    /// Returns the next message; `None` if it has to be waited for.
+    /// Returns the next message; `None` if the caller has to wait for it.
     fn try_receive(&self, status: &mut Status) -> Option<Result<Option<Message>, Error>> {
         let number = self.shared.settings.number;
         let has_ended = status.has_ended();
@@ -180,12 +186,13 @@ impl Group {
     }
 
     /// Provides memory before a message arrives (`post_receive_buffer` in DSN 2018 figure 1).
-    /// Messages that have no memory take posted regions in order, one each, whatever their lengths.
-    /// [`Message::into_region`] returns the region; until then no write lease is granted of what is in
-    /// place. A region that is too small is an error of [`Group::receive`]. One of which a part is in use
-    /// when its message needs it, as by a lease or by an earlier message, fails the group.
+    /// Messages without memory take posted regions in order, one each, whatever their lengths.
+    /// [`Message::into_region`] returns the region; until then no write lease of the bytes in place is
+    /// granted. If the region is too small, [`Group::receive`] returns an error. If any part of the region is
+    /// in use when a message needs it, for example by a lease or an earlier message, the group fails.
     ///
-    /// Errors: [`Error::RegionReadOnly`], with the region; [`Error::HasCallbacks`]; the group has
+    /// # Errors
+    /// [`Error::RegionReadOnly`], with the region; [`Error::HasCallbacks`]; the group has
     /// failed or is closed.
     pub fn post_receive_buffer(&self, region: Region) -> Result<(), Error> {
         let group = self.shared.settings.number;
@@ -206,23 +213,25 @@ impl Group {
 
     /// Provides memory for a message after [`crate::Incoming::Later`].
     ///
-    /// Errors: [`Error::RegionTooSmall`] and [`Error::RegionReadOnly`], with the region (another
+    /// # Errors
+    /// [`Error::RegionTooSmall`] and [`Error::RegionReadOnly`], with the region (another
     /// may be provided); the message does not wait for memory; the group has failed.
     pub fn accept(&self, message: u64, region: Region) -> Result<(), Error> {
         self.shared.accept(message, region)
     }
 
-    /// Closes the group and waits until it has ended. After this call at the root no more messages
-    /// can be sent; at other members it waits until the root closes. Success means that every
+    /// Closes the group and waits until it has ended. At the root no more messages can be sent after this
+    /// call; at other members the call waits until the root closes the group. Success means that every
     /// message has reached every member and that the last callback has returned. A message that has
-    /// no memory because it was not received keeps the group from closing: receive until there are
-    /// no more.
+    /// no memory because it was not received keeps the group from closing: call [`Group::receive`] until it
+    /// returns `None`.
     ///
-    /// With [`crate::Progress::Caller`] it makes progress and runs callbacks for all groups of the
+    /// With [`crate::Progress::Caller`] the call makes progress and runs callbacks for all groups of the
     /// context, as [`crate::Context::progress`] does; it returns after the deadline only if a
     /// callback does.
     ///
-    /// Errors: [`Error::Failed`]; [`Error::Timeout`] (the group then fails at all members);
+    /// # Errors
+    /// [`Error::Failed`]; [`Error::Timeout`] (the group then fails at all members);
     /// [`Error::Closed`] if it was closed before; [`Error::InsideCallback`]; the context is closed or
     /// has failed.
     pub fn close(&self, timeout: Duration) -> Result<(), Error> {
@@ -240,9 +249,10 @@ impl Group {
         Err(deadline.missed(what).into())
     }
 
-    /// As [`Group::close`], as a future for any executor.
+    /// Closes the group as [`Group::close`] does; a future for any executor.
     ///
-    /// Errors: [`Error::Failed`]; [`Error::Closed`] if it was closed before; the context is closed or
+    /// # Errors
+    /// [`Error::Failed`]; [`Error::Closed`] if it was closed before; the context is closed or
     /// has failed.
     #[cfg(feature = "async")]
     pub async fn close_async(&self) -> Result<(), Error> {
@@ -255,7 +265,8 @@ impl Group {
     /// [`crate::Application::failed`] or [`Group::receive`] reports the outcome. May be called in
     /// callbacks.
     ///
-    /// Errors: the group was closed before, or has failed.
+    /// # Errors
+    /// The group was closed before, or has failed.
     pub fn start_close(&self) -> Result<(), Error> {
         self.shared.start_close()
     }
@@ -266,7 +277,7 @@ impl Group {
         status.closing || status.has_ended()
     }
 
-    /// Makes the group fail at all members, for this reason.
+    /// Fails the group at all members, for this reason.
     pub fn abort(&self, reason: &str) {
         self.shared.abort(reason);
     }
@@ -277,44 +288,47 @@ impl Group {
     }
 
     /// Waits until this many messages are complete at this member (all blocks received, nothing
-    /// left to relay). With [`crate::Progress::Caller`] it makes progress, as [`Group::close`]
+    /// left to relay). With [`crate::Progress::Caller`] the call makes progress, as [`Group::close`]
     /// does.
     ///
-    /// Errors: the group fails, or closes with fewer; the timeout expires;
-    /// [`Error::InsideCallback`] if they are not complete and cannot be while this callback runs;
+    /// # Errors
+    /// The group fails, or closes with fewer messages; the timeout expires;
+    /// [`Error::InsideCallback`] if the messages are not complete and cannot be while this callback runs;
     /// the context is closed or has failed.
     pub fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(messages, timeout)
     }
 
-    /// Returns how many messages, counted from the first, every member has, as far as the root knows: it
-    /// learns that with [`GroupSettings::report_delivered`], or while [`Group::wait_delivered`] waits.
-    /// Never too high. At other members 0 until the group has ended; then at every member all after
-    /// success, and [`Failure::delivered`] after a failure.
+    /// Returns how many messages, counted from the first, every member has: a lower bound. At the root it
+    /// grows with [`GroupSettings::report_delivered`], or while [`Group::wait_delivered`] waits; at other
+    /// members it is 0 until the group has ended. Once the group has ended, every member returns the number of
+    /// all messages after success, and [`Failure::delivered`] after a failure.
     pub fn delivered(&self) -> u64 {
         self.shared.status().delivered
     }
 
-    /// At the root: waits until every member has this many messages, counted from the first; they are in
-    /// place there, and stay so if members fail later. Messages may still be sent meanwhile, also the last
-    /// of those that are waited for. With [`crate::Progress::Caller`] it makes progress, as
+    /// Waits, at the root, until every member has the first `count` messages. The messages are then in place
+    /// at every member, and remain in place if members fail later. Messages may be sent while this call
+    /// waits, including those it waits for. With [`crate::Progress::Caller`] the call makes progress, as
     /// [`Group::close`] does.
     ///
-    /// A member whose application provides no memory for a message keeps this waiting until the timeout;
-    /// the group does not fail by that unless blocks wait for that member, or it closes.
+    /// If a member's application provides no memory for a message, this call waits until the timeout. This
+    /// alone does not fail the group, unless blocks wait for that member or the group closes.
     ///
     /// Costs two control messages on each edge of the announcement tree.
     ///
-    /// Errors: this member is not the root; the group fails, or closes with fewer; the timeout expires;
-    /// [`Error::InsideCallback`] if they are not there and cannot be reported while this callback runs;
-    /// the context is closed or has failed.
+    /// # Errors
+    /// This member is not the root; the group fails, or closes with fewer messages; the timeout expires;
+    /// [`Error::InsideCallback`] if not every member has the messages and this cannot be reported while this
+    /// callback runs; the context is closed or has failed.
     pub fn wait_delivered(&self, count: u64, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_delivered(count, timeout)
     }
 
-    /// As [`Group::wait_delivered`], as a future for any executor.
+    /// Waits as [`Group::wait_delivered`] does; a future for any executor.
     ///
-    /// Errors: this member is not the root; the group fails, or closes with fewer; the context is closed
+    /// # Errors
+    /// This member is not the root; the group fails, or closes with fewer messages; the context is closed
     /// or has failed.
     #[cfg(feature = "async")]
     pub async fn wait_delivered_async(&self, count: u64) -> Result<(), Error> {
@@ -323,9 +337,10 @@ impl Group {
         self.shared.until(|status| status.check_delivered(group, count)).await
     }
 
-    /// As [`Group::wait_complete`], as a future for any executor.
+    /// Waits as [`Group::wait_complete`] does; a future for any executor.
     ///
-    /// Errors: the group fails, or closes with fewer.
+    /// # Errors
+    /// The group fails, or closes with fewer messages.
     #[cfg(feature = "async")]
     pub async fn wait_complete_async(&self, messages: u64) -> Result<(), Error> {
         let group = self.shared.settings.number;

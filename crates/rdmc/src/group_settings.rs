@@ -16,21 +16,21 @@ use session::Secret;
 
 use crate::{ContextSettings, Error, Fabric, Scheduling};
 
-/// The length of messages for which block size and algorithm are chosen if none is given: neither short messages nor long
-/// ones lose much by its blocks (docs/decisions/choice.md).
+/// The message length for which block size and algorithm are chosen if none is given: its blocks cost neither short nor
+/// long messages much (docs/decisions/choice.md).
 const MESSAGE_BYTES_USUAL: u64 = 16 << 20;
 
-/// The longest block in bytes that a root may take for members that have set none: each allocates memory for some.
+/// The longest block in bytes that a root may choose for members that have set none: each member allocates memory for blocks.
 pub(crate) const BLOCK_BYTES_UNASKED_MAX: u64 = 16 << 20;
 
-/// The longest message that is considered. For one that has too many of the longest blocks that are fast, the model takes
-/// longer ones, which other members do not allow.
+/// The longest message that is considered, in bytes. For longer messages the model would choose longer blocks than other
+/// members allow.
 const MESSAGE_BYTES_MAX: u64 = 1 << 49;
 
-/// The shortest block in bytes that a root takes unless it is given.
+/// The shortest block in bytes that a root chooses.
 const BLOCK_BYTES_LEAST: u64 = 16 << 10;
 
-/// How many blocks a root that chooses their length expects within the stall timeout at least.
+/// The least number of blocks that must fit into the stall timeout if the root chooses their length.
 const BLOCKS_IN_STALL: u32 = 8;
 
 /// The settings of a group at one member: its members, this member's rank, and how messages are
@@ -38,8 +38,9 @@ const BLOCKS_IN_STALL: u32 = 8;
 ///
 /// All fields except `rank`, `message_bytes`, `rate_bits_per_second`, `window`, `report_blocks`, `report_delivered`,
 /// `stall_timeout`, `connect_timeout`, `send_queue_max` and `receive_bytes_max` must be the same at all members;
-/// [`crate::Context::create_group`] compares them. What a member leaves open of `schedule` and `block_bytes` is as at the root.
+/// [`crate::Context::create_group`] compares them. A member that leaves `schedule` or `block_bytes` open gets the root's.
 ///
+/// # Examples
 /// ```
 /// # use std::net::SocketAddr;
 /// use rdmc::{Algorithm, GroupSettings};
@@ -55,66 +56,66 @@ const BLOCKS_IN_STALL: u32 = 8;
 pub struct GroupSettings {
     /// Identifies the group; unique among the groups of its members' contexts.
     pub number: u64,
-    /// The address at which others reach each member's context, by rank. [`GroupSettings::UNKNOWN`] for members that this one does
-    /// not connect to ([`GroupSettings::neighbours`]), if these lists are long; then addresses are not compared.
+    /// The address of each member's context as the other members reach it, by rank. To shorten long lists, members to
+    /// which this one does not connect ([`GroupSettings::neighbours`]) may be [`GroupSettings::UNKNOWN`]; addresses are
+    /// then not compared.
     pub members: Vec<SocketAddr>,
     /// The rank of this member.
     pub rank: u32,
     /// The rank of the member that sends; 0 by default.
     pub root: u32,
-    /// Who sends which block to whom. By default the root takes the fastest; members that leave it open as well learn
-    /// at creation what it has taken, and [`crate::Group::schedule`] tells.
+    /// How the group gets its schedule. By default the root chooses the fastest; members that also leave it open learn
+    /// the choice when the group is created ([`crate::Group::schedule`]).
     pub schedule: Scheduling,
-    /// The length of a typical message in bytes, for the choice of an algorithm and a block size; 16 MiB unless given. Of effect
+    /// The length of a typical message in bytes, for the choice of algorithm and block size; 16 MiB by default. Takes effect
     /// at the root only.
     pub message_bytes: Option<u64>,
-    /// The rate of each member's link in bits per second, for the same choice; a lower limit of the context
-    /// ([`ContextSettings::rate_max`]) counts instead. Unless given: what the processors can copy if
-    /// all members have the same address, or addresses of loopback; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other
-    /// fabrics. Of effect at the root only.
+    /// The rate of each member's link in bits per second, for the same choice. A lower limit of the context
+    /// ([`ContextSettings::rate_max`]) takes precedence. Default: the rate at which the processors copy if all members
+    /// have the same address or loopback addresses; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics. Takes
+    /// effect at the root only.
     pub rate_bits_per_second: Option<u64>,
-    /// Length in bytes of every block but the last of a message; 1 to [`crate::BLOCK_BYTES_MAX`]. `None`, the default: the
-    /// root takes what is fastest, at most 16 MiB, and the others learn it. Each receiver allocates memory for
+    /// Length in bytes of every block of a message but the last; 1 to [`crate::BLOCK_BYTES_MAX`]. `None`, the default: the
+    /// root chooses the fastest, at most 16 MiB, and the other members learn it. Each receiver allocates memory for
     /// `messages_in_flight` blocks.
     pub block_bytes: Option<u64>,
     /// The number of receives and sends posted ahead; `None`: [`Window::for_group`].
     pub window: Option<Window>,
-    /// How many messages may be in flight at once; 1 to 1,024. With 1 each starts when the one
-    /// before is complete.
+    /// The maximum number of messages in flight; 1 to 1,024. With 1, each message starts when the
+    /// previous one is complete.
     pub messages_in_flight: u32,
     /// Requests that the network itself relays blocks, so that a member whose process is delayed
-    /// does not delay others (DSN 2018 section 2). Used where the transport supports it;
-    /// [`crate::Group::offload`] reports whether it is. All blocks of a message are then posted at
+    /// does not delay others (DSN 2018 section 2). Takes effect where the transport supports it;
+    /// [`crate::Group::offload`] reports whether it does. All blocks of a message are then posted at
     /// once: `window.receives` has no effect, `window.sends` is the number of sends that the
-    /// network runs at once, and nothing is received before the memory of its message is known.
+    /// network runs at once, and no block of a message is received before its memory is known.
     pub offload: bool,
-    /// Which messages the root writes directly to all receivers; `None`: all are relayed. Not used
+    /// Which messages the root writes directly to all receivers; `None`: all are relayed. Has no effect
     /// with [`Algorithm::InSwitch`], where the root transmits each block only once anyway.
     pub small: Option<SmallMessages>,
     /// Whether [`crate::Application::block`] is called; always on in groups without callbacks.
     /// Blocks that wait for a slow callback are merged: memory is bounded by the window and the
     /// messages in flight, not by the messages' lengths.
     pub report_blocks: bool,
-    /// Whether the root learns of each message when it has reached every member, and
-    /// [`crate::Application::delivered`] is called there. It costs two control messages on each edge of
-    /// the announcement tree. Without it [`crate::Group::wait_delivered`] asks. No effect at other members.
+    /// Whether the root learns when each message has reached every member, and calls
+    /// [`crate::Application::delivered`]. Costs two control messages per message on each edge of the
+    /// announcement tree. Without it, [`crate::Group::wait_delivered`] asks. Has no effect at other members.
     pub report_delivered: bool,
-    /// Whether every member compares its copy of each message with the root's, by a BLAKE3 digest of what
-    /// is in its memory or file; off by default. A message is reported as received only if they are the
-    /// same; otherwise the group fails with [`crate::FailureKind::Differs`], which names the member
-    /// whose copy is another. All messages are relayed then, and every byte is read once more at each member,
-    /// on the group's storage thread.
+    /// Whether every member compares its copy of each message, in memory or in a file, with the root's by a
+    /// BLAKE3 digest; off by default. A message is reported as received only if the digests are equal;
+    /// otherwise the group fails with [`crate::FailureKind::Differs`], which names the member whose copy
+    /// differs. With `verify` all messages are relayed, and each member reads every byte once more, on the
+    /// group's storage thread.
     pub verify: bool,
     /// How long a due transfer may make no progress before the group fails with an error that names
-    /// the member that was waited for. [`Duration::MAX`]: no limit (a dead or silent peer is still
-    /// detected).
+    /// the member that stalled. [`Duration::MAX`]: no limit (a dead or silent peer is still detected).
     pub stall_timeout: Duration,
-    /// How long creating the group may take; `None`, the default: [`ContextSettings::connect_timeout`].
+    /// The time limit for creating the group; `None`, the default: [`ContextSettings::connect_timeout`].
     pub connect_timeout: Option<Duration>,
-    /// How many messages that are not complete may be queued at the root; 1 or more. See
+    /// The maximum number of incomplete messages queued at the root; 1 or more. See
     /// [`crate::Group::send`].
     pub send_queue_max: u32,
-    /// How much memory, in bytes, the library allocates for messages that were not received yet.
+    /// The maximum memory in bytes that the library allocates for messages that were not yet received.
     /// See [`crate::Group::receive`].
     pub receive_bytes_max: u64,
 }
@@ -126,10 +127,10 @@ const SEND_QUEUE_DEFAULT: u32 = 64;
 const RECEIVE_BYTES_DEFAULT: u64 = 256 << 20;
 
 impl GroupSettings {
-    /// In place of the address of a member that this one does not connect to.
+    /// Stands for the address of a member to which this member does not connect.
     pub const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-    /// Returns the settings of a group of these members for member `rank`, with rank 0 as the root
+    /// Returns the settings for member `rank` of a group of `members`, with rank 0 as the root
     /// and defaults for everything else.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         Self {
@@ -162,7 +163,7 @@ impl GroupSettings {
         self
     }
 
-    /// Sets [`GroupSettings::schedule`], and the root to that of a [`Schedule`].
+    /// Sets [`GroupSettings::schedule`]; a [`Schedule`] also sets the root.
     #[must_use]
     pub fn schedule(mut self, schedule: impl Into<Scheduling>) -> Self {
         self.schedule = schedule.into();
@@ -275,8 +276,8 @@ impl GroupSettings {
         self.rank == self.root
     }
 
-    /// Returns what the root of a group of these settings takes in a context of those: what is given, and else the fastest by
-    /// the cost model, with the predicted time.
+    /// Returns the choice of a root with these settings and this context, with the predicted time: the settings that are
+    /// given, completed by those that the cost model predicts to be fastest.
     pub fn choose(&self, context: &ContextSettings) -> Choice {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let tcp = context.limited_tcp();
@@ -292,7 +293,7 @@ impl GroupSettings {
         if let Some(rate) = tcp.rate_max {
             costs.rate_bytes_per_second = costs.rate_bytes_per_second.min(rate as f64);
         }
-        // Several in a row arrive within the stall timeout, which counts whole blocks.
+        // Several blocks have to arrive within the stall timeout, which counts whole blocks.
         let stall_seconds = self.stall_timeout.as_secs_f64();
         let patient_bytes =
             costs.rate_bytes_per_second * stall_seconds / f64::from(BLOCKS_IN_STALL);
@@ -300,7 +301,7 @@ impl GroupSettings {
             .block_bytes_max
             .min(BLOCK_BYTES_UNASKED_MAX)
             .min((patient_bytes as u64).max(BLOCK_BYTES_LEAST));
-        // Schedules count ranks from the root, which the model takes for rank 0.
+        // Schedules count ranks from the root; for the model the root is rank 0.
         let mut racks = self.schedule.racks().to_vec();
         if let Some(rank) = (self.root as usize).checked_rem(racks.len()) {
             racks.rotate_left(rank);
@@ -315,10 +316,11 @@ impl GroupSettings {
         request.choose(&costs)
     }
 
-    /// Returns what tells the members that each rank connects to, once algorithm and block size are given: that many of all for
-    /// most algorithms (docs/decisions/neighbours-only.md).
+    /// Returns a function that maps a rank to the ranks to which it connects; valid once algorithm and block size are given.
+    /// With most algorithms these are few of the members (docs/decisions/neighbours-only.md).
     ///
-    /// Errors: as [`crate::Context::create_group`], of the settings.
+    /// # Errors
+    /// A setting is out of range, as for [`crate::Context::create_group`].
     pub fn neighbours(&self) -> Result<impl FnMut(u32) -> Vec<u32> + use<>, Error> {
         let mut made = engine::GroupSettings::try_from(self)?;
         Ok(move |rank| {
@@ -327,7 +329,7 @@ impl GroupSettings {
         })
     }
 
-    /// Errors: the address of a member that this one connects to is unknown.
+    /// Errors: the address of a neighbour is unknown.
     pub(crate) fn check_known(&self, neighbours: &[u32]) -> Result<(), Error> {
         let unknown = neighbours.iter().find(|&&rank| self.members[rank as usize] == Self::UNKNOWN);
         unknown.map_or(Ok(()), |rank| {
@@ -342,12 +344,12 @@ impl GroupSettings {
         hosts.clone().all(|host| host.is_loopback()) || hosts.all(|host| Some(host) == first)
     }
 
-    /// Whether the root's choice decides something.
+    /// Returns whether the root's choice completes these settings.
     pub(crate) fn is_open(&self) -> bool {
         self.schedule.algorithm().is_none() || self.block_bytes.is_none()
     }
 
-    /// Returns these settings with an algorithm, a block size and windows, and what was given of them unchanged.
+    /// Returns these settings with algorithm, block size and windows set; those that were given do not change.
     pub(crate) fn with_choice(mut self, algorithm: Algorithm, block_bytes: u64) -> Self {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         self.schedule = self.schedule.with_choice(algorithm);
@@ -356,7 +358,7 @@ impl GroupSettings {
         self
     }
 
-    /// Returns these settings as the root of a group takes them in a context of those.
+    /// Returns these settings, completed by the choice of a root with this context.
     pub(crate) fn chosen_by_root(self, context: &ContextSettings) -> Self {
         let (algorithm, block_bytes) = match (self.schedule.algorithm(), self.block_bytes) {
             (Some(algorithm), Some(block_bytes)) => (algorithm, block_bytes),
@@ -368,9 +370,10 @@ impl GroupSettings {
         self.with_choice(algorithm, block_bytes)
     }
 
-    /// Returns the schedule that these settings define, at the root of a context with default settings.
+    /// Returns the schedule that these settings define. An open algorithm is chosen as for a context with default settings.
     ///
-    /// Errors: there is none for this number of members, this root or these racks; a given one is
+    /// # Errors
+    /// No schedule exists for this number of members, this root or these racks; a given schedule is
     /// for another number of members or another root.
     pub fn make_schedule(&self) -> Result<Schedule, Error> {
         let members = self.members.len();
@@ -401,13 +404,13 @@ impl GroupSettings {
     }
 }
 
-/// Returns the settings of a context that says nothing.
+/// Returns the default settings of a context.
 fn usual_context() -> ContextSettings {
     ContextSettings::new(([127, 0, 0, 1], 0).into(), Secret::from_bytes([0; 32]))
 }
 
-/// The settings for an engine that runs without a context, as in simulations. What they leave open is as at the root of a
-/// context with default settings.
+/// The settings for an engine that runs without a context, as in simulations. What they leave open is chosen as for a context
+/// with default settings.
 ///
 /// Errors: a setting is out of range.
 impl TryFrom<&GroupSettings> for engine::GroupSettings {

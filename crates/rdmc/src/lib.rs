@@ -4,7 +4,8 @@
 //! and relays each block while it receives the next, along a deterministic schedule. All members
 //! have the object in about the time that one copy takes (DSN 2018).
 //!
-//! A receiver, which writes each message to `output` while it arrives:
+//! # Examples
+//! A receiver that writes each message to `output` while the message arrives:
 //!
 //! ```no_run
 //! use std::{error::Error, io::Write, net::SocketAddr, time::Duration};
@@ -27,7 +28,7 @@
 //! }
 //! ```
 //!
-//! The root, rank 0, does the same with these calls in place of the loop:
+//! The root, rank 0, makes these calls in place of the loop:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -38,47 +39,47 @@
 //! # }
 //! ```
 //!
+//! # Overview
 //! - [`Context`] is one member's endpoint in the network, started with [`ContextSettings`].
 //! - [`Context::create_group`] joins a group, together with its other members. [`Group::receive`]
 //!   returns its messages; alternatively an [`Application`] receives them through callbacks
 //!   ([`Context::create_group_with`]).
 //! - [`Group::send`] queues a message at the root; [`Group::close`] returns success only if every
 //!   message has reached every member.
-//! - The root takes the algorithm and the block size that are fastest by a cost model, and the others learn them, unless
-//!   [`GroupSettings::schedule`] and [`GroupSettings::block_bytes`] say otherwise; [`GroupSettings::message_bytes`] helps it.
+//! - Unless [`GroupSettings::schedule`] and [`GroupSettings::block_bytes`] set them, the root chooses the algorithm and the
+//!   block size that its cost model predicts to be fastest for [`GroupSettings::message_bytes`]; the other members learn them.
 //! - [`Region`] is memory that the network may use; [`Group::post_receive_buffer`] provides it
 //!   before a message arrives.
-//!
 //! - [`Context::create_team`] joins a [`Team`], whose members call operations together: broadcast,
 //!   all-reduce, barrier and others, for short messages.
 //!
 //! With [`Algorithm::InSwitch`] receivers relay nothing: the root sends each block once, and
-//! switches, which `Switches` configures (feature `switch`), copy it.
+//! switches, configured by `Switches` (feature `switch`), copy it.
 //!
 //! # Features
 //! All are off by default.
 //! - `async`: the blocking calls as futures (`Group::receive_async` ...), for any executor.
-//! - `fabric`: networks that libfabric supports; building it requires libfabric's headers.
+//! - `fabric`: networks that libfabric supports; the build requires libfabric's headers.
 //! - `switch`: groups whose blocks switches copy.
 //!
 //! # Guarantees
-//! If no member fails, every message arrives whole, once and in order at all members. If one fails,
+//! If no member fails, every message arrives whole, once and in order at all members. If a member fails,
 //! the group ends at every surviving member with one event that names the cause. Other groups are
 //! not affected.
 //!
-//! What is compared of a message's bytes: between two members, what [`Protection`] compares on that link.
-//! With [`GroupSettings::verify`] every member also compares its own copy, in its memory or file, with the
-//! root's from end to end, and no message is reported as received whose copy is another. Without it a
-//! member whose memory or disk changes a byte has another copy, passes it on, and the group closes with
-//! success. What the application writes to a message before it is complete is refused with or without it
-//! ([`LeaseError::InUse`]), as far as it writes through the [`Region`].
+//! On each link, [`Protection`] defines which changes to a message's bytes are detected. With
+//! [`GroupSettings::verify`] every member also compares its copy, in memory or in a file, with the root's,
+//! end to end, and reports no message as received whose copy differs. Without `verify`, a member whose
+//! memory or disk alters a byte relays the altered copy, and the group still closes successfully. In either
+//! case, the application cannot write to a message through its [`Region`] before the message is complete
+//! ([`LeaseError::InUse`]).
 //!
 //! # Timeline
 //! Events are emitted through [`tracing`], with the target `rdmc::timeline` at level TRACE, on the
 //! thread that makes progress. Their fields are computed only if a subscriber enables them. The
-//! crate `rdmc-trace` writes them to a file that ui.perfetto.dev opens. Fields, where they apply:
+//! crate `rdmc-trace` writes the events to a file that ui.perfetto.dev opens. Fields, where they apply:
 //! `what` (text); `group`, `member` (this one), `peer`, `message`, `step` and `block` (numbers);
-//! `bytes` (length of the block or message); `post` (matches the two ends of a send or receive).
+//! `bytes` (length of the block or message); `post` (the same at the start and the end of a send or receive).
 //!
 //! | `what` | |
 //! |---|---|
@@ -88,14 +89,13 @@
 //! | `grant`, `received` | a receive is posted and credit sent to `peer`; its block has arrived |
 //! | `granted` | `peer` has posted receives for blocks from this member |
 //! | `send`, `sent` | a send is posted, and has completed |
-//! | `copy`, `copied` | the first block is copied to where it belongs; `post` is that of its receive, whose event has no `message` if the block arrived before the announcement |
-//! | `waits_for_block`, `waits_for_credit`, `waits_for_memory` | nothing is being sent, since the next block of the schedule has not arrived from `peer`, `peer` has granted no credit for it, or the application has provided no memory |
+//! | `copy`, `copied` | the first block is copied into the message's memory; `post` is that of its receive, whose event has no `message` if the block arrived before the announcement |
+//! | `waits_for_block`, `waits_for_credit`, `waits_for_memory` | nothing is being sent, because the next block of the schedule has not arrived from `peer`, `peer` has granted no credit for it, or the application has provided no memory |
 //! | `waits_no_more` | sending has resumed, or nothing is left to send |
-//! | `whole`, `complete` | the message is in place at this member; this member is done with it |
+//! | `whole`, `complete` | all of the message is in place at this member; this member is done with it |
 //! | `failed` | the group fails; `peer` is the member that caused it, if any |
 //!
-//! With offload the network starts the sends, and members emit neither `grant` nor `send` nor the
-//! waits.
+//! With offload the network starts the sends, and members emit no `grant`, `send` or `waits_` events.
 
 #![forbid(unsafe_code)]
 

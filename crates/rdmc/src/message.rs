@@ -1,4 +1,4 @@
-//! A message that a group without callbacks receives.
+//! A message received by a group without callbacks.
 
 use std::{
     fmt,
@@ -20,14 +20,14 @@ use crate::{
 /// The call, and its replacement in callbacks.
 const READ: Call = ("reading a message", "read on another thread");
 
-/// A message that [`crate::Group::receive`] has returned. Its bytes may still be arriving, and this
-/// member may be relaying them to others.
+/// A received message, returned by [`crate::Group::receive`]. Its bytes may still be arriving, and this
+/// member may be relaying them to other members.
 ///
 /// [`Read`] reads the bytes in order. [`Message::next_block`] returns ranges in the order of their
 /// arrival, to be read from [`Message::region`]. The two are independent of each other.
 ///
-/// Dropping a message does not keep other members from receiving it; its memory is released once
-/// this member is done with it.
+/// Dropping the handle does not stop relaying: other members still receive the message. Its memory is
+/// released once this member is done with the message.
 pub struct Message {
     shared: Arc<Shared>,
     received: Received,
@@ -40,7 +40,7 @@ impl Message {
         Self { shared, received, position: 0 }
     }
 
-    /// Returns the message's number: how many messages of the group precede it.
+    /// Returns the message's number: the number of messages of the group before it.
     pub fn number(&self) -> u64 {
         self.received.number
     }
@@ -55,49 +55,53 @@ impl Message {
         self.received.bytes == 0
     }
 
-    /// Returns its memory, which may be longer than the message if it was posted. Ranges that have
+    /// Returns the message's memory, which may be longer than the message if it was posted. Ranges that have
     /// not arrived have undefined contents, and cannot be leased for reading while they are being
     /// written.
     pub fn region(&self) -> &Region {
         &self.received.region
     }
 
-    /// Waits until all bytes have arrived. With [`crate::Progress::Caller`] it makes progress, as
-    /// [`crate::Group::close`] does; so do all calls of a message that wait.
+    /// Waits until all bytes have arrived. With [`crate::Progress::Caller`] this and all other waiting
+    /// calls of a message make progress, as [`crate::Group::close`] does.
     ///
-    /// Errors: the group fails; the timeout expires; [`Error::InsideCallback`]; the context is
+    /// # Errors
+    /// The group fails; the timeout expires; [`Error::InsideCallback`]; the context is
     /// closed or has failed.
     pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
         self.wait_for(Deadline::after(timeout), |status| self.check_whole(status))
     }
 
-    /// As [`Message::wait`], as a future for any executor.
+    /// Waits as [`Message::wait`] does; a future for any executor.
     ///
-    /// Errors: the group fails.
+    /// # Errors
+    /// The group fails.
     #[cfg(feature = "async")]
     pub async fn wait_async(&self) -> Result<(), Error> {
         self.shared.until(self.or_ended(|status| self.check_whole(status))).await
     }
 
-    /// Waits for the next range of bytes that has arrived, and returns it: each byte once, adjacent
-    /// blocks as one range. Returns `None` once all bytes were returned.
+    /// Waits for the next range of bytes to arrive, and returns the range. Each byte is returned once, and
+    /// adjacent blocks are returned as one range. Returns `None` once all bytes were returned.
     ///
-    /// Errors: as [`Message::wait`].
+    /// # Errors
+    /// As for [`Message::wait`].
     pub fn next_block(&mut self, timeout: Duration) -> Result<Option<Range<u64>>, Error> {
         self.wait_for(Deadline::after(timeout), |status| self.take_block(status))
     }
 
-    /// As [`Message::next_block`], as a future for any executor. Dropping it before it is ready
-    /// takes no range.
+    /// Returns the next range as [`Message::next_block`] does; a future for any executor. Dropping the future
+    /// before it is ready takes no range.
     ///
-    /// Errors: the group fails.
+    /// # Errors
+    /// The group fails.
     #[cfg(feature = "async")]
     pub async fn next_block_async(&mut self) -> Result<Option<Range<u64>>, Error> {
         self.shared.until(self.or_ended(|status| self.take_block(status))).await
     }
 
-    /// Iterates over ranges by [`Message::next_block`], with the group's
-    /// [`crate::GroupSettings::stall_timeout`] for each. Ends after an error.
+    /// Iterates over ranges through [`Message::next_block`], with the group's
+    /// [`crate::GroupSettings::stall_timeout`] for each. Ends after the last range and after an error.
     pub fn blocks(&mut self) -> impl Iterator<Item = Result<Range<u64>, Error>> {
         let mut has_failed = false;
         std::iter::from_fn(move || {
@@ -113,16 +117,18 @@ impl Message {
     /// Waits until this member is done with the message (all bytes received, nothing left to
     /// relay), and returns its memory.
     ///
-    /// Errors: as [`Message::wait`]; after a timeout the memory is released once this member is done
-    /// with it.
+    /// # Errors
+    /// As for [`Message::wait`]; after a timeout the memory is released once this member is done
+    /// with the message.
     pub fn into_region(self, timeout: Duration) -> Result<Region, Error> {
         self.wait_for(Deadline::after(timeout), |status| self.take_region(status))
     }
 
-    /// As [`Message::into_region`], as a future for any executor. Dropping it before it is ready
-    /// releases the memory once this member is done with the message.
+    /// Returns the memory as [`Message::into_region`] does; a future for any executor. Dropping the future
+    /// before it is ready releases the memory once this member is done with the message.
     ///
-    /// Errors: the group fails.
+    /// # Errors
+    /// The group fails.
     #[cfg(feature = "async")]
     pub async fn into_region_async(self) -> Result<Region, Error> {
         self.shared.until(self.or_ended(|status| self.take_region(status))).await
@@ -179,7 +185,7 @@ impl Message {
     }
 }
 
-/// Reads the bytes in order and waits until the next ones have arrived, for at most the group's
+/// Reads the bytes in order. Each read waits until the next bytes have arrived, for at most the group's
 /// [`crate::GroupSettings::stall_timeout`]. Errors contain an [`Error`].
 impl Read for Message {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! The protection of blocks in transit.
+//! Protection of blocks in transit.
 
 use std::{fmt, str::FromStr};
 
@@ -9,24 +9,24 @@ use crate::Error;
 /// How the bytes of messages are protected on TCP connections between members. Other fabrics carry
 /// blocks without this protection.
 ///
-/// A connection is always made by members that know the secret. What groups say on it when they are created, their numbers and settings, is
-/// protected as their messages are.
+/// Only members that know the secret can connect, with any protection. The numbers and settings that members exchange when
+/// they create a group have the same protection as messages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Protection {
-    /// None: only TCP's 16-bit checksum detects damage, and an attacker on the path can read and
-    /// change what is sent. For trusted networks and for measurements.
+    /// No protection: only TCP's 16-bit checksum detects corruption, and an attacker on the path can read and
+    /// change the data. For trusted networks and for measurements.
     None,
-    /// Every byte is authenticated at each member on its path before it is used: without the secret
-    /// nothing can be changed, repeated or left out undetected.
+    /// Each member on the path authenticates every byte before using it: without the secret, data cannot be
+    /// changed, replayed or omitted undetected.
     #[default]
     Authenticate,
-    /// As [`Protection::Authenticate`], and encrypted.
+    /// As [`Protection::Authenticate`], with encryption.
     Encrypt,
 }
 
 impl Protection {
-    /// All kinds of protection.
+    /// All values.
     pub const ALL: [Self; 3] = [Self::None, Self::Authenticate, Self::Encrypt];
 
     /// Returns `none`, `authenticate` or `encrypt`.

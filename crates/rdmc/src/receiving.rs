@@ -1,7 +1,7 @@
 //! The events of a group without callbacks: they fill its inbox on the thread that makes progress.
 //!
 //! What may run the application's code or block is a job for another thread: freeing memory, of which the application may be the
-//! owner, and removing the group from switches.
+//! owner, and removing the group from switches. Memory is allocated here, since that populates no pages.
 
 use std::{
     any::Any,

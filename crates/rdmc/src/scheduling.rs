@@ -1,4 +1,4 @@
-//! How a group finds its schedule.
+//! How a group gets its schedule.
 
 use std::str::FromStr;
 
@@ -6,8 +6,9 @@ use schedule::{Algorithm, Schedule};
 
 use crate::Error;
 
-/// How a group finds its schedule: who sends which block to whom.
+/// How a group gets its schedule.
 ///
+/// # Examples
 /// ```
 /// use rdmc::{Algorithm, Scheduling};
 ///
@@ -19,11 +20,11 @@ use crate::Error;
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub enum Scheduling {
-    /// The root takes the fastest by the cost model ([`plan::choice`]), and tells the others.
+    /// The root chooses the fastest algorithm by the cost model ([`plan::choice`]); the others learn the choice.
     #[default]
     Auto,
-    /// As [`Scheduling::Auto`] with the rack of each rank, as arbitrary numbers: algorithms for racks are considered, too.
-    /// The same numbers at all members.
+    /// As [`Scheduling::Auto`], with the rack of each rank: the choice includes algorithms for racks. Rack numbers are
+    /// arbitrary, and the same at all members.
     AutoInRacks(Vec<u32>),
     /// This algorithm, which needs no racks ([`Algorithm::needs_racks`]).
     Algorithm(Algorithm),
@@ -37,7 +38,7 @@ impl Scheduling {
     /// The name of [`Scheduling::Auto`].
     pub const AUTO: &str = "auto";
 
-    /// Returns the same with the rack of each rank; not of effect on a [`Schedule`].
+    /// Returns the same scheduling with the rack of each rank; has no effect on a [`Schedule`].
     #[must_use]
     pub fn in_racks(self, racks: Vec<u32>) -> Self {
         match self {
@@ -49,7 +50,7 @@ impl Scheduling {
         }
     }
 
-    /// Returns the algorithm, unless the root takes the fastest.
+    /// Returns the algorithm, unless the root chooses it.
     pub fn algorithm(&self) -> Option<Algorithm> {
         match self {
             Self::Auto | Self::AutoInRacks(_) => None,
@@ -58,7 +59,7 @@ impl Scheduling {
         }
     }
 
-    /// Returns the rack of each rank; empty if nothing was said of racks.
+    /// Returns the rack of each rank; empty if no racks were given.
     pub fn racks(&self) -> &[u32] {
         match self {
             Self::AutoInRacks(racks) | Self::InRacks(_, racks) => racks,
@@ -66,7 +67,7 @@ impl Scheduling {
         }
     }
 
-    /// Returns this algorithm with these racks, where the fastest was to be taken; otherwise what it was.
+    /// Returns this algorithm with the racks if the algorithm was left open; otherwise `self`.
     pub(crate) fn with_choice(self, algorithm: Algorithm) -> Self {
         match self {
             Self::Auto => Self::Algorithm(algorithm),
@@ -76,7 +77,7 @@ impl Scheduling {
     }
 }
 
-/// The name of an algorithm, or `auto`.
+/// Parses the name of an algorithm, or `auto`.
 impl FromStr for Scheduling {
     type Err = Error;
 

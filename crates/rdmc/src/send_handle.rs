@@ -1,4 +1,4 @@
-//! A message that the root has queued.
+//! The handle of a message that the root has queued.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,7 +12,7 @@ use crate::{
 
 const INTO_REGION: Call = ("into_region", "use is_complete there");
 
-/// A message that the root has queued; returned by [`crate::Group::send`]. Dropping it does not
+/// A message that the root has queued; returned by [`crate::Group::send`]. Dropping the handle does not
 /// affect the message.
 #[derive(Debug)]
 pub struct SendHandle {
@@ -25,7 +25,7 @@ impl SendHandle {
         Self { shared, message }
     }
 
-    /// Returns the message's number: how many were sent before it.
+    /// Returns the message's number: the number of messages sent before it.
     pub fn message(&self) -> u64 {
         self.message
     }
@@ -36,18 +36,21 @@ impl SendHandle {
     }
 
     /// Waits until the root is done with the message and its memory is free again. Members may
-    /// still be relaying it to each other; only a successful close means that all have it. With
-    /// [`crate::Progress::Caller`] it makes progress, as [`crate::Group::close`] does.
+    /// still be relaying the message to each other; only a successful close or
+    /// [`crate::Group::wait_delivered`] means that all have it. With [`crate::Progress::Caller`] the call makes progress, as
+    /// [`crate::Group::close`] does.
     ///
-    /// Errors: as [`crate::Group::wait_complete`].
+    /// # Errors
+    /// As for [`crate::Group::wait_complete`].
     pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
         self.shared.wait_complete(self.message + 1, timeout)
     }
 
-    /// As [`SendHandle::wait`], and returns the memory.
+    /// Waits as [`SendHandle::wait`] does, and returns the memory.
     ///
-    /// Errors: as [`SendHandle::wait`]; after a timeout the memory is released once the root is
-    /// done with it. [`Error::HasCallbacks`]: [`crate::Application::complete`] returns it.
+    /// # Errors
+    /// As for [`SendHandle::wait`]; after a timeout the memory is released once the root is
+    /// done with the message. [`Error::HasCallbacks`]: [`crate::Application::complete`] returns the memory.
     pub fn into_region(self, timeout: Duration) -> Result<Region, Error> {
         let deadline = Deadline::after(timeout);
         let step = |status: &mut Status| self.take_region(status);
@@ -57,18 +60,20 @@ impl SendHandle {
         })
     }
 
-    /// As [`SendHandle::wait`], as a future for any executor.
+    /// Waits as [`SendHandle::wait`] does; a future for any executor.
     ///
-    /// Errors: the group fails.
+    /// # Errors
+    /// The group fails.
     #[cfg(feature = "async")]
     pub async fn wait_async(&self) -> Result<(), Error> {
         let group = self.shared.settings.number;
         self.shared.until(|status| status.check_complete(group, self.message + 1)).await
     }
 
-    /// As [`SendHandle::into_region`], as a future for any executor.
+    /// Returns the memory as [`SendHandle::into_region`] does; a future for any executor.
     ///
-    /// Errors: the group fails; [`Error::HasCallbacks`].
+    /// # Errors
+    /// The group fails; [`Error::HasCallbacks`].
     #[cfg(feature = "async")]
     pub async fn into_region_async(self) -> Result<Region, Error> {
         self.shared.until(|status| self.take_region(status)).await

@@ -1,4 +1,4 @@
-//! Progress of a team: the calling thread polls its network; between calls a background thread does.
+//! Progress of a team: the calling thread polls the team's network; between calls a background thread polls.
 
 use std::{
     sync::{
@@ -16,7 +16,7 @@ use transport::{Region, Transport, Waker};
 
 use crate::{Error, network::Network};
 
-/// How long a call polls before it sleeps, from when something has moved the last time: longer than a short operation takes.
+/// How long a call polls without progress before it sleeps: longer than a short operation takes.
 const POLLING: Duration = Duration::from_micros(100);
 
 /// The interval at which the background thread polls an idle team, for heartbeats and to close the
@@ -26,17 +26,17 @@ const IDLE_TICK: Duration = Duration::from_millis(20);
 /// The longest sleep of a call; an upper bound only.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
-/// The longest sleep of a call whose application is asked whether it is to stop.
+/// The longest sleep of a call that asks the application whether to stop.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The longest that a team's network may take to close a link in order, whatever its settings: a call whose operation has
-/// failed waits for it, since the network has the caller's memory until then.
+/// The maximum time in which a team's network closes a link in order, whatever its settings: a call whose operation has
+/// failed waits for the close, since the network uses the caller's memory until then.
 pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// How long the links of a team that is dropped may take to close.
+/// The maximum time in which the links of a dropped team close.
 const DROP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An operation as it is called.
+/// An operation and its arguments.
 pub(crate) struct Operation {
     pub(crate) kind: Kind,
     pub(crate) root: u32,
@@ -45,30 +45,30 @@ pub(crate) struct Operation {
     pub(crate) by: Option<Reduction>,
 }
 
-/// The team and who drives it.
+/// A team, and the calls and the thread that drive it.
 pub(crate) struct Driver {
     team: Mutex<Team<Network>>,
     /// Ends the thread's wait in the network.
     waker: Waker,
-    /// Calls that want the team, or have it.
+    /// The number of calls that wait for the team, or use it.
     callers: AtomicUsize,
-    /// The thread may be waiting in the network.
+    /// Whether the thread may be waiting in the network.
     thread_polls: AtomicBool,
     interrupt: Interrupt,
-    /// What the team had done when the last call ended.
+    /// The team's counters when the last call ended.
     counted: Mutex<TeamCounters>,
-    /// Whether the thread has to end; notified with `changed`, also when an operation is started.
+    /// Whether the thread has to end. `changed` is notified when this is set, and when an operation is started.
     stopped: Mutex<bool>,
     changed: Condvar,
 }
 
-/// How a call that waits is ended from outside.
+/// Ends waiting calls from outside.
 #[derive(Default)]
 struct Interrupt {
-    /// Why the team is to fail: another thread has aborted it, or the application has asked for the end.
+    /// Why the team must fail: another thread has aborted it, or the application has asked calls to stop.
     aborted: OnceLock<String>,
     should_stop: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
-    /// The thread whose call asks the application: what that does meanwhile is done within the call.
+    /// The thread whose call is asking the application: the application's code then runs within the call.
     asks: Mutex<Option<ThreadId>>,
 }
 
@@ -78,7 +78,7 @@ impl Interrupt {
         if self.should_stop.get().is_some() { ASK_INTERVAL } else { SLEEP_MAX }
     }
 
-    /// Asks the application whether the call is to stop.
+    /// Asks the application whether the call should stop.
     fn ask(&self) {
         let Some(should_stop) = self.should_stop.get() else { return };
         *self.asking() = Some(thread::current().id());
@@ -94,7 +94,7 @@ impl Interrupt {
     }
 }
 
-/// What a call waits for.
+/// The condition for which a call waits.
 #[derive(Clone, Copy)]
 enum Goal {
     /// The operation of this number is complete.
@@ -104,7 +104,7 @@ enum Goal {
 }
 
 impl Goal {
-    /// Returns whether it is reached. Errors: the team has failed before.
+    /// Returns whether the goal is reached. Errors: the team has failed before.
     fn is_reached<T: Transport>(self, team: &Team<T>) -> Result<bool, Error> {
         match (self, team.failure()) {
             (Self::Operation(number), _) => Ok(team.is_complete(number)?),
@@ -113,7 +113,7 @@ impl Goal {
         }
     }
 
-    /// Returns what has not happened in time.
+    /// Returns the text for what has not happened in time.
     fn missed(self) -> &'static str {
         match self {
             Self::Operation(_) => "an operation of a team",
@@ -122,8 +122,8 @@ impl Goal {
     }
 }
 
-/// A caller's memory in a long operation. Unless that has completed, the links are closed before this is dropped, so that the
-/// network has given the memory back.
+/// A caller's memory in a long operation. Unless the operation has completed, dropping the loan closes the links first, so that
+/// the network no longer uses the memory.
 struct Loan<'a> {
     team: &'a mut Team<Network>,
     interrupt: &'a Interrupt,
@@ -167,7 +167,7 @@ impl Drop for Loan<'_> {
     }
 }
 
-/// Gives the team back when it is dropped.
+/// Exclusive use of the team, until dropped.
 struct Turn<'a> {
     driver: &'a Driver,
     team: MutexGuard<'a, Team<Network>>,
@@ -194,9 +194,9 @@ impl Driver {
         }
     }
 
-    /// Starts the thread.
+    /// Starts the background thread.
     ///
-    /// Errors: the system has no thread left.
+    /// Errors: the system cannot create a thread.
     pub(crate) fn start(self: &Arc<Self>, threads: &Threads) -> Result<(), Error> {
         let driver = Arc::clone(self);
         threads
@@ -214,9 +214,9 @@ impl Driver {
         Turn { driver: self, team }
     }
 
-    /// Calls an operation, and drives the network until it is complete.
+    /// Calls an operation, and drives the network until the operation is complete.
     ///
-    /// Errors: the call is refused, the team fails, or the timeout expires, which fails it.
+    /// Errors: the call is refused, the team fails, or the timeout expires, which fails the team.
     pub(crate) fn call(
         &self,
         operation: Operation,
@@ -240,13 +240,13 @@ impl Driver {
 
     /// Registers memory with the team's network.
     ///
-    /// Errors: the network refuses it.
+    /// Errors: the network refuses the memory.
     pub(crate) fn register(&self, region: &Region) -> Result<(), Error> {
         let registered = self.enter().team.register(region);
         registered.map_err(|error| Error::Transport(error.to_string()))
     }
 
-    /// Calls an operation that is not waited for; its memory is not lent. Returns its number.
+    /// Starts an operation without waiting; its memory is not lent. Returns its number.
     ///
     /// Errors: the call is refused, or the team has failed.
     pub(crate) fn begin(&self, operation: Operation, memory: Memory<'_>) -> Result<u64, Error> {
@@ -278,24 +278,24 @@ impl Driver {
         let _ = self.interrupt.should_stop.set(should_stop);
     }
 
-    /// Makes the team fail at all members, and ends a call in progress, on another thread or on this one, which asks whether to
-    /// stop.
+    /// Fails the team at all members, and ends a call in progress: on another thread, or on this thread if the call is asking
+    /// the application whether to stop.
     pub(crate) fn abort(&self, reason: &str) {
         let _ = self.interrupt.aborted.set(reason.to_owned());
         if *self.interrupt.asking() == Some(thread::current().id()) {
-            // The call has the team, and looks for a reason next.
+            // The call has the team, and checks for a reason next.
             return;
         }
         (self.waker)();
         self.enter().team.abort(reason);
     }
 
-    /// Why the team has failed; `None` also while a call is in progress.
+    /// Returns why the team has failed; `None` also while a call is in progress.
     pub(crate) fn failure(&self) -> Option<TeamFailure> {
         self.team.try_lock().ok()?.failure().cloned()
     }
 
-    /// What the team has done; while a call is in progress, what it had done before.
+    /// Returns the team's counters; while a call is in progress, those from before the call.
     pub(crate) fn counters(&self) -> TeamCounters {
         match self.team.try_lock() {
             Ok(team) => team.counters(),
@@ -314,10 +314,10 @@ impl Driver {
         wait(&mut turn.team, Goal::End, &mut [], deadline, &self.interrupt)
     }
 
-    /// Ends the thread, and the links of a team that was not closed: a failure at all other members.
+    /// Ends the thread, and the links of a team that was not closed: the team then fails at all other members.
     pub(crate) fn shut_down(&self, threads: &Threads) {
         let deadline = Deadline::after(DROP_TIMEOUT);
-        // Also ends a call of another thread, which may wait for an operation that was started.
+        // Also ends a call on another thread, which may wait for a started operation.
         self.abort("it dropped the team");
         {
             let mut turn = self.enter();
@@ -331,8 +331,8 @@ impl Driver {
         threads.join(Deadline::after(DROP_TIMEOUT));
     }
 
-    /// The background thread: polls without pause while operations are pending and no call is in progress, else at
-    /// [`IDLE_TICK`].
+    /// Runs the background thread: polls without pause while operations are pending and no call is in progress, otherwise
+    /// every [`IDLE_TICK`].
     fn run(&self) {
         let mut stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
         while !*stopped {
@@ -356,7 +356,7 @@ impl Driver {
         if !team.is_waiting() {
             return false;
         }
-        // A call that comes from now on uses the waker.
+        // A call made from now on uses the waker.
         self.thread_polls.store(true, Ordering::SeqCst);
         if self.callers.load(Ordering::SeqCst) == 0 {
             team.progress(&mut [], IDLE_TICK);
@@ -368,7 +368,7 @@ impl Driver {
 
 /// Drives the network until the goal is reached: polls for a short time, then sleeps.
 ///
-/// Errors: the team fails, or the deadline is missed, which fails it.
+/// Errors: the team fails, or the deadline is missed, which fails the team.
 fn wait<T: Transport>(
     team: &mut Team<T>,
     goal: Goal,
@@ -379,7 +379,7 @@ fn wait<T: Transport>(
     let mut moved = (team.moved_at(), Instant::now());
     while !goal.is_reached(team)? {
         team.progress(memory, Duration::ZERO);
-        // Behind the poll, which takes the wake of an abort with it. A later abort wakes the next poll, also if that sleeps.
+        // After the poll, which consumes the wake of an abort. A later abort wakes the next poll, even if that sleeps.
         if let Some(reason) = interrupt.aborted.get() {
             team.abort(reason);
             if goal.is_reached(team)? {

@@ -1,4 +1,4 @@
-//! Handles of teams.
+//! An application's handle to a team.
 
 use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -12,28 +12,28 @@ use crate::{
     team_driver::{Driver, Operation},
 };
 
-/// A fixed, ordered list of members that call operations together: broadcast, reductions, and others
-/// made of them, for messages of 4 bytes to some MiB, where the number of steps counts.
+/// A fixed, ordered list of members that call operations together: broadcast, reductions, and operations
+/// composed of these, for messages of 4 bytes to a few MiB, where the number of steps dominates.
 ///
-/// All members have to make the same calls in the same order; the i-th call of each is one
-/// operation. Members that call different things fail the team, and the error names them.
+/// All members have to make the same calls in the same order; the i-th call at each member belongs to the same
+/// operation. Different calls fail the team, and the error names them.
 ///
 /// # Blocking and threads
-/// A call blocks until this member's part is done, and the thread that calls drives the team's
-/// network itself. A broadcast is done at the root when the message is on its way. Calls of several
-/// threads are made one after another. Between calls a background thread of the team sends heartbeats, so
-/// that a long computation does not look like a dead member. Contexts with
-/// [`crate::Progress::Caller`] have no such thread: there a member that makes no call for
+/// A call blocks until this member's part is done; the calling thread drives the team's
+/// network. A broadcast returns at the root once the message is on its way. Concurrent calls from several
+/// threads run one after another. Between calls a background thread of the team sends heartbeats, so
+/// that a member in a long computation is not considered lost. Contexts with
+/// [`crate::Progress::Caller`] have no such thread: a member that makes no call for
 /// [`crate::TcpSettings::silence_timeout`] is considered lost.
 ///
 /// # Failures
-/// A member that dies, falls silent, or is waited for beyond a timeout fails the team: at all members
-/// all calls return [`Error::TeamFailed`] with the member and the reason. The values that an
-/// operation was called with are then undefined.
+/// The team fails if a member's process ends, a member falls silent, or a call waits for a member beyond
+/// its timeout. All calls at all members then return [`Error::TeamFailed`] with the member and the reason, and
+/// the values passed to an operation in progress are undefined.
 ///
-/// # The end
-/// [`Team::close`] ends a team in order. Dropping it fails it at all other members. A team outlives its
-/// context.
+/// # Closing
+/// [`Team::close`] ends a team in order. Dropping a team without closing it fails the team at all other
+/// members. A team outlives its context.
 pub struct Team {
     number: u64,
     rank: u32,
@@ -43,7 +43,7 @@ pub struct Team {
     is_closed: bool,
 }
 
-/// An operation that was started and is not waited for yet; see [`Team::start_all_reduce`].
+/// An operation in progress, started by [`Team::start_all_reduce`].
 #[must_use = "the result is lost with it"]
 pub struct Pending<E> {
     driver: Arc<Driver>,
@@ -75,16 +75,18 @@ impl Team {
         self.members
     }
 
-    /// Waits until all members have called this.
+    /// Waits until all members have called `barrier`.
     ///
-    /// Errors: [`Error::TeamFailed`], which the timeout causes, too; the team is closed.
+    /// # Errors
+    /// [`Error::TeamFailed`], also if the timeout expires; the team is closed.
     pub fn barrier(&self, timeout: Duration) -> Result<(), Error> {
         self.run::<u8>(Kind::Barrier, 0, None, &mut [], timeout)
     }
 
     /// Replaces `values` at all members by those of the root.
     ///
-    /// Errors: as [`Team::barrier`]; [`Error::TeamCall`] if there is no such rank.
+    /// # Errors
+    /// As for [`Team::barrier`]; [`Error::TeamCall`] if `root` is not a rank of the team.
     pub fn broadcast<E: Element>(
         &self,
         root: u32,
@@ -94,10 +96,11 @@ impl Team {
         self.run(Kind::Broadcast, root, None, values, timeout)
     }
 
-    /// Replaces each of `values` at all members by its combination over all members. All have the
-    /// same bits afterwards.
+    /// Reduces `values` element by element over all members, and replaces them at all members by the
+    /// result, which is bitwise identical at all members.
     ///
-    /// Errors: as [`Team::barrier`]; [`Error::TeamCall`] if the operator does not work on the type.
+    /// # Errors
+    /// As for [`Team::barrier`]; [`Error::TeamCall`] if the operator does not support the type.
     pub fn all_reduce<E: Element>(
         &self,
         values: &mut [E],
@@ -107,10 +110,11 @@ impl Team {
         self.run(Kind::AllReduce, 0, Some(reduction(E::TYPE, op)?), values, timeout)
     }
 
-    /// As [`Team::all_reduce`], by a function of the user's on bytes: a whole number of its elements.
-    /// Members are folded in the order of ranks.
+    /// Reduces as [`Team::all_reduce`] does, by a user-defined function; `bytes` is a whole number of its
+    /// elements. Members are folded in rank order.
     ///
-    /// Errors: as [`Team::all_reduce`].
+    /// # Errors
+    /// As for [`Team::all_reduce`].
     pub fn all_reduce_by(
         &self,
         bytes: &mut [u8],
@@ -120,9 +124,10 @@ impl Team {
         self.run(Kind::AllReduce, 0, Some(function.clone().into()), bytes, timeout)
     }
 
-    /// As [`Team::all_reduce`], of elements whose type is known when it is called; they may be at any address.
+    /// Reduces as [`Team::all_reduce`] does, with an element type chosen at run time; `bytes` may have any alignment.
     ///
-    /// Errors: as [`Team::all_reduce`]; [`Error::TeamCall`] if the bytes are no whole number of elements.
+    /// # Errors
+    /// As for [`Team::all_reduce`]; [`Error::TeamCall`] if `bytes` is not a whole number of elements.
     pub fn all_reduce_bytes(
         &self,
         bytes: &mut [u8],
@@ -133,10 +138,11 @@ impl Team {
         self.run(Kind::AllReduce, 0, Some(reduction(element, op)?), bytes, timeout)
     }
 
-    /// Replaces each of `values` at the root by its combination over all members; elsewhere `values`
-    /// do not change.
+    /// Reduces `values` element by element over all members, and replaces them at the root by the result.
+    /// At the other members `values` do not change.
     ///
-    /// Errors: as [`Team::all_reduce`].
+    /// # Errors
+    /// As for [`Team::all_reduce`].
     pub fn reduce<E: Element>(
         &self,
         root: u32,
@@ -147,9 +153,10 @@ impl Team {
         self.reduce_with(root, values, reduction(E::TYPE, op)?, timeout)
     }
 
-    /// As [`Team::reduce`], by a function of the user's on bytes: see [`Team::all_reduce_by`].
+    /// Reduces as [`Team::reduce`] does, by a user-defined function: see [`Team::all_reduce_by`].
     ///
-    /// Errors: as [`Team::all_reduce`].
+    /// # Errors
+    /// As for [`Team::all_reduce`].
     pub fn reduce_by(
         &self,
         root: u32,
@@ -160,9 +167,10 @@ impl Team {
         self.reduce_with(root, bytes, function.clone().into(), timeout)
     }
 
-    /// As [`Team::reduce`], of elements whose type is known when it is called: see [`Team::all_reduce_bytes`].
+    /// Reduces as [`Team::reduce`] does, with an element type chosen at run time: see [`Team::all_reduce_bytes`].
     ///
-    /// Errors: as [`Team::all_reduce_bytes`].
+    /// # Errors
+    /// As for [`Team::all_reduce_bytes`].
     pub fn reduce_bytes(
         &self,
         root: u32,
@@ -188,19 +196,21 @@ impl Team {
         self.run(Kind::Reduce, root, Some(by), &mut partial, timeout)
     }
 
-    /// Collects the values of all members, one member's after another's by rank. Those of this
-    /// member are at its place in `values` before the call; all have the same length.
+    /// Collects the values of all members, in rank order. `values` has one part of equal length per member;
+    /// before the call each member stores its own values in the part of its rank.
     ///
-    /// Errors: as [`Team::barrier`]; [`Error::TeamCall`] if the length of `values` is not a multiple
+    /// # Errors
+    /// As for [`Team::barrier`]; [`Error::TeamCall`] if the length of `values` is not a multiple
     /// of the number of members.
     pub fn all_gather<E: Element>(&self, values: &mut [E], timeout: Duration) -> Result<(), Error> {
         self.run(Kind::AllGather, 0, None, values, timeout)
     }
 
-    /// Starts to combine these values over all members, and returns without waiting. Operations that
-    /// are started are under way at the same time; they proceed within calls and on the team's thread.
+    /// Starts an all-reduce of `values`, and returns without waiting. Several operations may be in progress
+    /// at once; they advance within calls and on the team's thread.
     ///
-    /// Errors: as [`Team::all_reduce`].
+    /// # Errors
+    /// As for [`Team::all_reduce`].
     pub fn start_all_reduce<E: Element>(&self, values: &[E], op: Op) -> Result<Pending<E>, Error> {
         let (kind, memory) = (Kind::AllReduce, bytes_of(values).to_vec());
         let bytes = memory.len() as u64;
@@ -210,11 +220,12 @@ impl Team {
         Ok(Pending { driver: Arc::clone(&self.driver), number, element: PhantomData })
     }
 
-    /// Prepares an all-reduce of the elements in this memory, to be repeated: the memory is checked and registered with the
+    /// Prepares an all-reduce of the elements in `region` that can be repeated: the memory is checked and registered with the
     /// network once.
     ///
-    /// Errors: [`Error::TeamCall`] if the operator does not work on the type, or the memory is in use, read-only, in a file, or
-    /// no whole number of elements; [`Error::Transport`] if the network refuses it.
+    /// # Errors
+    /// [`Error::TeamCall`] if the operator does not support the type, or if the memory is in use, read-only, in a file, or
+    /// not a whole number of elements; [`Error::Transport`] if the network refuses the memory.
     pub fn prepare_all_reduce(
         &self,
         region: Region,
@@ -224,41 +235,42 @@ impl Team {
         Prepared::new(Arc::clone(&self.driver), region, reduction(element, op)?)
     }
 
-    /// Sets a function that a call which waits asks some ten times a second, on its own thread: whether it is to stop. If so,
-    /// the team fails at all members. For programs whose signals are handled between two calls. Set once; later functions are
-    /// ignored.
+    /// Sets a function that waiting calls poll on their own thread, about ten times a second. If it returns true, the call
+    /// stops and the team fails at all members. For programs that handle signals between calls. Can be set once; later
+    /// functions are ignored.
     pub fn stop_if(&self, should_stop: impl Fn() -> bool + Send + Sync + 'static) {
         self.driver.stop_if(Box::new(should_stop));
     }
 
-    /// Makes the team fail at all members, for this reason and by this member. Calls of other threads that wait end with the
-    /// failure.
+    /// Fails the team at all members, for this reason and with this member as the cause. Calls that wait on other threads
+    /// return the failure.
     pub fn abort(&self, reason: &str) {
         self.driver.abort(reason);
     }
 
-    /// Returns what calls [`Team::abort`] with a reason, also while [`Team::close`] blocks on another thread. It keeps the team's
-    /// network until it is dropped.
+    /// Returns a function that calls [`Team::abort`] with a reason, even while [`Team::close`] blocks on another thread. The
+    /// team's network exists until the function is dropped.
     pub fn abort_handle(&self) -> impl Fn(&str) + Send + Sync + use<> {
         let driver = Arc::clone(&self.driver);
         move |reason| driver.abort(reason)
     }
 
-    /// Returns why the team has failed, if it has. `None` also while a call of another thread is in progress, which returns
-    /// the failure then. Does not block.
+    /// Returns why the team has failed, if it has. Returns `None` while a call is in progress on another thread; that call
+    /// then returns the failure. Does not block.
     pub fn failure(&self) -> Option<TeamFailure> {
         self.driver.failure()
     }
 
-    /// Returns what this member has done so far; while a call of another thread is in progress, what it had done before that.
+    /// Returns this member's counters; while a call is in progress on another thread, those from before the call.
     /// Does not block.
     pub fn counters(&self) -> TeamCounters {
         self.driver.counters()
     }
 
-    /// Ends the team when all members have called this. Blocks until the timeout at most.
+    /// Closes the team once all members have called `close`. Blocks until the timeout at most.
     ///
-    /// Errors: as [`Team::barrier`]; [`Error::Timeout`]: the links did not close in time.
+    /// # Errors
+    /// As for [`Team::barrier`]; [`Error::Timeout`] if the links do not close in time.
     pub fn close(mut self, timeout: Duration) -> Result<(), Error> {
         let outcome = self.driver.close(Deadline::after(timeout));
         self.is_closed = true;
@@ -284,20 +296,22 @@ impl Team {
 }
 
 impl<E: Element> Pending<E> {
-    /// Returns whether the operation is complete at this member. Does not block for longer than other
-    /// calls of the team.
+    /// Returns whether the operation is complete at this member. Blocks only while other calls of the
+    /// team are in progress.
     ///
-    /// Errors: as [`Team::barrier`].
+    /// # Errors
+    /// As for [`Team::barrier`].
     pub fn is_complete(&self) -> Result<bool, Error> {
         self.driver.is_complete(self.number)
     }
 
     /// Waits until the operation is complete, and copies the result to `values`.
     ///
-    /// Errors: as [`Team::barrier`].
+    /// # Errors
+    /// As for [`Team::barrier`].
     ///
     /// # Panics
-    /// `values` has another length than those that the operation was started with.
+    /// If the length of `values` differs from that passed to [`Team::start_all_reduce`].
     pub fn wait(self, values: &mut [E], timeout: Duration) -> Result<(), Error> {
         let result = self.driver.finish(self.number, Deadline::after(timeout))?;
         bytes_of_mut(values).copy_from_slice(&result);

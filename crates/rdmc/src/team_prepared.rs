@@ -14,13 +14,13 @@ use crate::{
 
 /// An all-reduce that a team repeats on the same memory: see [`crate::Team::prepare_all_reduce`].
 ///
-/// All members have to start it at the same place among their calls. Between two operations the memory is the
-/// caller's, through leases of the region.
+/// All members have to start it at the same place in their sequence of calls. Between two operations the caller
+/// may access the memory through leases of the region.
 pub struct Prepared {
     driver: Arc<Driver>,
     region: Region,
     by: Reduction,
-    /// The operation that was started and not waited for.
+    /// The operation that was started and for which no call has waited yet.
     started: Option<u64>,
 }
 
@@ -45,14 +45,15 @@ impl Prepared {
         &self.region
     }
 
-    /// Starts the operation, and returns without waiting. The memory may not be used until it is
+    /// Starts the operation, and returns without waiting. The memory must not be used until the operation is
     /// complete.
     ///
-    /// Errors: as [`crate::Team::all_reduce`]; [`Error::TeamCall`] if it was started before and not waited for, or
-    /// if the memory is in use.
+    /// # Errors
+    /// As for [`crate::Team::all_reduce`]; [`Error::TeamCall`] if [`Prepared::wait`] was not called since the last
+    /// start, or if the memory is in use.
     pub fn start(&mut self) -> Result<(), Error> {
         if self.started.is_some() {
-            return Err(Error::TeamCall("the operation is under way: wait for it first".into()));
+            return Err(Error::TeamCall("the operation is in progress: wait for it first".into()));
         }
         let (kind, by) = (Kind::AllReduce, Some(self.by.clone()));
         let operation = Operation { kind, root: 0, bytes: self.region.len() as u64, by };
@@ -60,17 +61,19 @@ impl Prepared {
         Ok(())
     }
 
-    /// Returns whether the operation is complete at this member; also if it was not started. Does
-    /// not block for longer than other calls of the team.
+    /// Returns whether the operation is complete at this member, or was not started. Blocks only while other
+    /// calls of the team are in progress.
     ///
-    /// Errors: as [`crate::Team::barrier`].
+    /// # Errors
+    /// As for [`crate::Team::barrier`].
     pub fn is_complete(&self) -> Result<bool, Error> {
         self.started.map_or(Ok(true), |number| self.driver.is_complete(number))
     }
 
-    /// Waits until the operation is complete, if it was started: its result is in the memory.
+    /// Waits until the operation is complete, if it was started. The memory then contains the result.
     ///
-    /// Errors: as [`crate::Team::barrier`].
+    /// # Errors
+    /// As for [`crate::Team::barrier`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         match self.started.take() {
             Some(number) => self.driver.finish(number, Deadline::after(timeout)).map(drop),

@@ -1,47 +1,47 @@
-//! The settings of a team.
+//! Settings of a team.
 
 use std::{net::SocketAddr, time::Duration};
 
 use team::WriteEnds;
 
-/// The settings of a team at one member. All but the rank, how ends of writes show and `connect_timeout` have to be the
-/// same at all members; [`crate::Context::create_team`] compares them.
+/// The settings of a team at one member. All fields except `rank`, `ends` and `connect_timeout` must be the same at all
+/// members; [`crate::Context::create_team`] compares them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TeamSettings {
     /// Identifies the team; unique among the groups and teams of its members' contexts.
     pub number: u64,
-    /// The address at which others reach each member's context, by rank; 1 to 65,536 members.
+    /// The address of each member's context as the other members reach it, by rank; 1 to 65,536 members.
     pub members: Vec<SocketAddr>,
     /// The rank of this member.
     pub rank: u32,
-    /// Slots of each ring of a link; 1 to 4,096. A member can be so many pieces ahead of another.
+    /// The number of slots in each ring of a link; 1 to 4,096. A member can be this many slots ahead of another.
     pub slots: u32,
-    /// Length in bytes of a slot, of which 48 describe the contents; 64 to 1 MiB. Each link takes
+    /// Length in bytes of a slot, including a header of 48 bytes; 64 to 1 MiB. Each link takes
     /// two rings of memory at either end.
     pub slot_bytes: u32,
-    /// The degrees of reductions: for contributions of at most so many bytes, how many members
-    /// may write to one in a step; in ascending order of bytes. Longer ones have degree 1.
+    /// The degrees of reductions, as pairs (bytes, degree) in ascending order of bytes: for contributions of
+    /// at most `bytes`, `degree` members may write to one member in a step. Longer contributions have degree 1.
     pub degrees: Vec<(u64, u32)>,
-    /// All-reduces and barriers of at most so many bytes go by exchange between pairs of members where
-    /// the number of members is a power of two, and not through a root; of two members all that are not
-    /// long.
+    /// The longest all-reduces and barriers, in bytes, that members exchange in pairs rather than through
+    /// a root. Applies if the number of members is a power of two; two members exchange all messages shorter
+    /// than `long_bytes`.
     pub exchange_bytes: u64,
-    /// Messages of at least so many bytes go from memory to memory, in blocks along a pipeline or a
-    /// ring, and not through slots.
+    /// The length in bytes from which messages go from memory to memory, in blocks along a pipeline or a
+    /// ring, rather than through slots.
     pub long_bytes: u64,
-    /// Length in bytes of these blocks; 1 to 1 GiB.
+    /// Length in bytes of the blocks of such messages; 1 to 1 GiB.
     pub block_bytes: u32,
-    /// How this member learns that a slot of its memory was written.
+    /// How this member detects that a slot in its memory was written.
     pub ends: WriteEnds,
-    /// How long creating the team may take; `None`, the default: [`crate::ContextSettings::connect_timeout`].
+    /// The time limit for creating the team; `None`, the default: [`crate::ContextSettings::connect_timeout`].
     pub connect_timeout: Option<Duration>,
 }
 
 impl TeamSettings {
-    /// Returns the settings of a team of these members for member `rank`, with defaults for
-    /// everything else: 16 slots for 32 KiB each, degree 3 for at most 1 KiB, exchange for at
-    /// most 16 KiB, and blocks of 128 KiB for messages from 128 KiB on.
+    /// Returns the settings for member `rank` of a team of `members`, with defaults for
+    /// everything else: 16 slots for 32 KiB each, degree 3 for up to 1 KiB, exchange for up to
+    /// 16 KiB, and blocks of 128 KiB for messages of 128 KiB or more.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         let defaults = team::TeamSettings::new(number, 1, rank);
         Self {
@@ -115,7 +115,7 @@ impl TeamSettings {
         self
     }
 
-    /// Returns the settings in the form of the crate that runs operations.
+    /// Returns the settings in the form that the crate `team` takes.
     pub(crate) fn made(&self) -> team::TeamSettings {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let mut made = team::TeamSettings::new(self.number, members, self.rank);

@@ -95,7 +95,7 @@ fn limits_that_cannot_be_kept_are_refused() {
     let error = refused(start(Fabric::Tcp, 124_999));
     assert!(error.contains("rate_max") && error.contains("1 Mbit/s"), "{error}");
     let error = refused(start(Fabric::libfabric("sockets"), RATE));
-    assert!(error.contains("sockets") && error.contains("tcp with a limit"), "{error}");
+    assert!(error.contains("sockets") && error.contains("tcp with a rate limit"), "{error}");
 
     let context = start(Fabric::Tcp, 125_000).unwrap();
     let addresses = [context.address(), ([127, 0, 0, 1], 1).into()];

@@ -1,8 +1,8 @@
-//! The algorithms by name and by code.
+//! The algorithms, with their names and codes.
 
 use core::{fmt, str::FromStr};
 
-/// How blocks travel from the root to all others.
+/// How blocks travel from the root to all other members.
 ///
 /// `n` members, `k` blocks; steps count one block time each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -11,23 +11,23 @@ pub enum Algorithm {
     Sequential,
     /// Each member relays to the next one in rank order: `k+n-2` steps (DSN section 4.3).
     Chain,
-    /// Whole messages along a binomial tree: `k*ceil(log2 n)` steps (DSN section 4.3 and figure 3, left).
+    /// Members relay whole messages along a binomial tree: `k*ceil(log2 n)` steps (DSN section 4.3 and figure 3, left).
     BinomialTree,
     /// Blocks pipelined over a hypercube: `k-1+ceil(log2 n)` steps (DSN section 4.4).
     BinomialPipeline,
-    /// Blocks pipelined over a circulant graph, where all members do the same: `k-1+ceil(log2 n)` steps (Träff).
+    /// Blocks pipelined over a circulant graph, in which all members play the same role: `k-1+ceil(log2 n)` steps (Träff).
     Circulant,
     /// A chain of rack leaders with a binomial pipeline inside each rack (RDMC preprints, "Hybrid Algorithms").
     ChainOfRacks,
     /// A binomial pipeline of rack leaders with another inside each rack (DSN section 4.3, "Hybrid Algorithms").
     NestedPipelines,
-    /// Every block to every member in turn, for groups whose switches copy packets (MC-RDMA): what is `k(n-1)` steps
-    /// here is `k` block times on the root's link there, since the copies of a block are one transmission.
+    /// The root sends every block to every member in turn, for groups whose switches copy packets (MC-RDMA): `k(n-1)` steps,
+    /// but only `k` block times on the root's link, since all copies of a block are one transmission.
     InSwitch,
-    /// A chain of racks, each a circulant whose free sends go to the next rack: about
+    /// A chain of racks. Each rack is a circulant whose free sends go to the next rack: about
     /// `k + (racks - 1)(ceil(log2 m) + 1) + ceil(log2 m)` steps with `m` members in each rack.
     RacksChain,
-    /// Racks that exchange blocks as members of a circulant, by the same free sends, each a circulant inside: about
+    /// A circulant of racks. Each rack is a circulant whose free sends go to other racks: about
     /// `k + ceil(log2 racks)(ceil(log2 m) + 1) + ceil(log2 m)` steps.
     RacksPipeline,
 }
@@ -47,7 +47,7 @@ impl Algorithm {
         Self::RacksPipeline,
     ];
 
-    /// The algorithms that need no more than links between members: all but [`Self::InSwitch`].
+    /// The algorithms that need only links between members: all except [`Self::InSwitch`].
     pub const RELAYING: [Self; 9] = [
         Self::Sequential,
         Self::Chain,
@@ -60,7 +60,7 @@ impl Algorithm {
         Self::RacksPipeline,
     ];
 
-    /// Returns the number that identifies this algorithm between members: 1 to 10, never 0, never
+    /// Returns the number that identifies this algorithm in the protocol: 1 to 10, never 0, never
     /// reused.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -78,7 +78,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns the algorithm with this [`code`](Self::code), or `None` if there is none.
+    /// Returns the algorithm with this [`code`](Self::code), or `None` if no algorithm has this code.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.code() == code)
@@ -101,7 +101,7 @@ impl Algorithm {
         }
     }
 
-    /// Returns whether the schedule depends on which member is in which rack, so that it has to be
+    /// Returns whether the schedule depends on the racks of the members and has to be
     /// built by [`Schedule::with_racks`](crate::Schedule::with_racks).
     #[must_use]
     pub const fn needs_racks(self) -> bool {
@@ -126,7 +126,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// The error for an unknown name; displayed as the list of the known ones.
+/// The error for an unknown name of an [`Algorithm`]; displayed with the list of valid names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownAlgorithm;
 

@@ -1,4 +1,4 @@
-//! Errors of building a schedule.
+//! Errors from building a schedule.
 
 use core::fmt;
 
@@ -8,21 +8,21 @@ use crate::{algorithm::Algorithm, limits::MAX_MEMBERS};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// A group has 1 to [`MAX_MEMBERS`] members.
+    /// The number of members is not in 1 ..= [`MAX_MEMBERS`].
     Members {
-        /// The number that was given.
+        /// The number of members.
         members: usize,
     },
     /// The root is not a rank of the group.
     Root {
-        /// The rank that was given.
+        /// The given rank.
         root: u32,
-        /// The number of members: ranks are 0 to one less.
+        /// The number of members; ranks are 0 to `members - 1`.
         members: u32,
     },
     /// The algorithm requires the rack of each member.
     RacksNeeded {
-        /// The algorithm that was given.
+        /// The given algorithm.
         algorithm: Algorithm,
     },
 }

@@ -2,16 +2,17 @@
 
 use crate::flow::ceil_log2;
 
-/// The most members that a group may have: 2^20.
+/// The maximum number of members of a group: 2^20.
 pub const MAX_MEMBERS: u32 = 1 << 20;
 
-/// The fewest steps in which any schedule can replicate `blocks` blocks to `members` members, in steps:
-/// `blocks - 1 + ceil(log2(members))`, or 0 where there is nothing to do.
+/// Returns the minimum number of steps in which any schedule can replicate `blocks` blocks to `members` members:
+/// `blocks - 1 + ceil(log2(members))`, or 0 for one member or no blocks.
 ///
-/// The root needs `blocks - 1` steps before it can even begin to send the last block, and the number of members
+/// The root needs `blocks - 1` steps before it can begin to send the last block, and the number of members
 /// that hold that block at most doubles in a step (full-duplex one-port model; DSN section 4.4). The binomial
-/// pipeline and the circulant schedule meet it for every `members`.
+/// pipeline and the circulant schedule reach this bound for every `members`.
 ///
+/// # Examples
 /// ```
 /// assert_eq!(schedule::lower_bound_steps(8, 3), 5);
 /// assert_eq!(schedule::lower_bound_steps(9, 3), 6);

@@ -1,4 +1,4 @@
-//! The public interface: real ranks outside, virtual ranks inside.
+//! The public interface, in real ranks; algorithms use virtual ranks.
 
 use crate::{
     algorithm::Algorithm,
@@ -30,9 +30,9 @@ pub struct Transfer {
 
 /// All transfers of a message, by step, for one group and one root.
 ///
-/// Immutable and cheap to clone; one schedule serves messages of any number of blocks, and every query takes
-/// that number. Queries about a rank that is not in the group, about a step at or after
-/// [`steps`](Self::steps), or about a message of 0 blocks answer `None`, never panic and never allocate.
+/// A schedule is immutable and cheap to clone. One schedule serves messages of any number of blocks; queries take
+/// this number. Queries for a rank that is not in the group, for a step at or after [`steps`](Self::steps), or for a
+/// message of 0 blocks return `None`. Queries never panic and never allocate.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     algorithm: Algorithm,
@@ -56,12 +56,12 @@ enum Kind {
 }
 
 impl Schedule {
-    /// Makes a schedule for `members` members, of which rank `root` has the message. Constant time,
-    /// no allocation.
+    /// Makes a schedule for `members` members, of which rank `root` has the message. Takes constant time
+    /// and does not allocate.
     ///
     /// # Errors
-    /// When `members` is not in 1 ..= [`MAX_MEMBERS`], when `root` is not a rank, and for the algorithms that
-    /// need racks (build those with [`with_racks`](Self::with_racks)).
+    /// If `members` is not in 1 ..= [`MAX_MEMBERS`], if `root` is not a rank, or if the algorithm needs racks
+    /// (use [`with_racks`](Self::with_racks)).
     pub fn new(algorithm: Algorithm, members: u32, root: u32) -> Result<Self, ScheduleError> {
         check(members as usize, root)?;
         let kind = match algorithm {
@@ -82,15 +82,14 @@ impl Schedule {
         Ok(Self { algorithm, members, root, kind })
     }
 
-    /// Makes a schedule for one member per entry of `racks`, which is the rack number of each rank;
-    /// any numbers are valid, and the members of a rack need not be adjacent in rank order.
-    /// Algorithms that do not need racks ignore them.
+    /// Makes a schedule for members in racks. `racks` has the rack number of each rank; any numbers are valid, and
+    /// the members of a rack need not be adjacent in rank order. Algorithms that do not need racks ignore `racks`.
     ///
-    /// The root leads its rack and the lowest rank leads every other; the leaders' layer takes the root's rack
-    /// first and the others in the order of their lowest ranks. O(n log n) time and 12 bytes per member.
+    /// The root is the leader of its rack; in every other rack the lowest rank is. The leaders' layer has the root's
+    /// rack first and the others in the order of their lowest ranks. Takes O(n log n) time and 12 bytes per member.
     ///
     /// # Errors
-    /// When there are not 1 ..= [`MAX_MEMBERS`] entries, or when `root` is not a rank.
+    /// If `racks` does not have 1 ..= [`MAX_MEMBERS`] entries, or if `root` is not a rank.
     pub fn with_racks(
         algorithm: Algorithm,
         racks: &[u32],
@@ -108,13 +107,13 @@ impl Schedule {
         Ok(Self { algorithm, members, root, kind })
     }
 
-    /// Returns the algorithm that the schedule was built with.
+    /// Returns the algorithm of the schedule.
     #[must_use]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Returns the number of members; ranks are 0 to one less.
+    /// Returns the number of members; ranks are 0 to `members - 1`.
     #[must_use]
     pub fn members(&self) -> u32 {
         self.members
@@ -126,20 +125,20 @@ impl Schedule {
         self.root
     }
 
-    /// How many steps a message of `blocks` blocks takes; 0 for no blocks or one member. Something is
-    /// transferred at the last step. For `n` members, `k` blocks and `q = ceil(log2 n)`:
+    /// Returns the number of steps of a message of `blocks` blocks; 0 for no blocks or one member. The last step
+    /// has at least one transfer. For `n` members, `k` blocks and `q = ceil(log2 n)`:
     ///
     /// - sequential `k(n-1)`, chain `k+n-2`, binomial tree `kq` (DSN section 4.3);
-    /// - in-switch `k(n-1)`, of which switches that copy make `k` block times;
+    /// - in-switch `k(n-1)`, which take `k` block times if switches copy;
     /// - binomial pipeline and circulant `k-1+q`, which is optimal (DSN section 4.4, Träff);
     /// - chain of racks and nested pipelines, when there are several racks and one has several members:
     ///   the largest of `2(k-1+q')-1` for the leaders' own layer, where `q'` is `racks - 1` for the chain and
     ///   `ceil(log2 racks)` for the pipeline, and, for each rack of `m > 1` members, `2(k-1+ceil(log2 m)+lag)`.
     ///   The lag is 0 in the root's rack; in rack `r` of a chain it is `r-1`; in a pipeline it is
     ///   `floor(log2 racks)`, and one more when the leader has a twin;
-    /// - racks' chain and pipeline, for racks of `m` members, a power of two, `Q = ceil(log2 racks) > 0` and
-    ///   `k > Q (q+1)`, `q = log2 m` here: `k-1+(racks-1)(q+1)+q` and `k+(Q-1)(q+1)+2q`. The module `rack_flow` has those of
-    ///   other racks, which are a little more.
+    /// - racks' chain and pipeline, for racks of `m` members, a power of two, with `q = log2 m`,
+    ///   `Q = ceil(log2 racks) > 0` and `k > Q (q+1)`: `k-1+(racks-1)(q+1)+q` and `k+(Q-1)(q+1)+2q`. Other racks take slightly
+    ///   more steps (see the module `rack_flow`).
     #[must_use]
     pub fn steps(&self, blocks: u32) -> u64 {
         match self.flow() {
@@ -148,35 +147,35 @@ impl Schedule {
         }
     }
 
-    /// Returns what `rank` sends at `step`; it never sends more than one block at a step.
+    /// Returns the transfer that `rank` sends at `step`; a member sends at most one block at a step.
     #[must_use]
     pub fn send_at(&self, rank: u32, step: u64, blocks: u32) -> Option<Transfer> {
         let flow = self.flow_of_step(rank, step, blocks)?;
         flow.send(self.to_virtual(rank), step, blocks).map(|hop| self.sent(rank, hop))
     }
 
-    /// Returns what `rank` receives at `step`; it never receives more than one block at a step, and
-    /// the root none.
+    /// Returns the transfer that `rank` receives at `step`; a member receives at most one block at a step, and
+    /// the root receives none.
     ///
-    /// Equals the [`send_at`](Self::send_at) of the transfer's source at the same step.
+    /// The same transfer is the [`send_at`](Self::send_at) of its source at this step.
     #[must_use]
     pub fn receive_at(&self, rank: u32, step: u64, blocks: u32) -> Option<Transfer> {
         let flow = self.flow_of_step(rank, step, blocks)?;
         flow.receive(self.to_virtual(rank), step, blocks).map(|hop| self.received(rank, hop))
     }
 
-    /// Returns what `rank` sends first at `from_step` or later; `None` when it sends nothing more.
+    /// Returns the first transfer that `rank` sends at `from_step` or later; `None` if it sends no more.
     ///
-    /// Jumps over idle stretches; O(log n) for the binomial pipeline and the paper's rack algorithms, O(log² n) for the
-    /// circulant schedule and for the racks' chain and pipeline in the middle of a long message, there O(log³ n) at its
-    /// start and end and in short ones; constant for the others.
+    /// Skips idle steps. Takes O(log n) for the binomial pipeline and the paper's rack algorithms; O(log² n) for the
+    /// circulant schedule; for the racks' chain and pipeline O(log² n) in the middle of a long message, and O(log³ n) at its
+    /// start and end and in short messages; constant time for the others.
     #[must_use]
     pub fn next_send(&self, rank: u32, from_step: u64, blocks: u32) -> Option<Transfer> {
         let flow = self.flow_of_step(rank, from_step, blocks)?;
         flow.next_send(self.to_virtual(rank), from_step, blocks).map(|hop| self.sent(rank, hop))
     }
 
-    /// Returns what `rank` receives first at `from_step` or later; `None` when it receives nothing
+    /// Returns the first transfer that `rank` receives at `from_step` or later; `None` if it receives no
     /// more. Costs as much as [`next_send`](Self::next_send).
     #[must_use]
     pub fn next_receive(&self, rank: u32, from_step: u64, blocks: u32) -> Option<Transfer> {
@@ -186,8 +185,8 @@ impl Schedule {
     }
 
     /// Returns the step at which `rank` receives `block`; `None` for the root, which has every
-    /// block, and for a block that the message does not have. Constant time, O(log n) for the
-    /// circulant schedule and the racks' chain and pipeline.
+    /// block, and for a block that is not in the message. Takes O(log n) for the circulant schedule and
+    /// the racks' chain and pipeline, constant time for the others.
     #[must_use]
     pub fn received_at(&self, rank: u32, block: u32, blocks: u32) -> Option<u64> {
         if rank == self.root || block >= blocks {
@@ -196,15 +195,16 @@ impl Schedule {
         Some(self.flow_of(rank)?.received_at(self.to_virtual(rank), block, blocks))
     }
 
-    /// Returns all members with which `rank` may ever exchange a block or an announcement, for any
-    /// number of blocks: each once, never itself, in no particular order. Empty for a rank that is
+    /// Returns the neighbours of `rank`: all members with which it may exchange a block or an announcement, for any
+    /// number of blocks. Each is returned once, `rank` itself never, in no particular order. Empty for a rank that is
     /// not in the group.
     ///
-    /// Being neighbours is mutual. For `n` members there are at most: `n-1` in a sequential or in-switch schedule, 2 in a
-    /// chain, `ceil(log2 n)` in a binomial tree, `2*floor(log2 n)+1` in a binomial pipeline (`log2 n` when n is a
-    /// power of two), `2*ceil(log2 n)` in a circulant schedule; leaders of racks have those of both layers. In the racks' chain
-    /// and pipeline a member has `2*ceil(log2 m)` in its rack of `m`; `ceil(log2 m)` of a rack have up to `c` more,
-    /// and its leader up to `c*ceil(log2 m')` more in racks of `m'`, where `c` is 1 and `ceil(log2 racks)`.
+    /// The relation is symmetric. With `n` members, the maximum number of neighbours is `n-1` in a sequential or in-switch
+    /// schedule, 2 in a chain, `ceil(log2 n)` in a binomial tree, `2*floor(log2 n)+1` in a binomial pipeline (`log2 n` if n is
+    /// a power of two), and `2*ceil(log2 n)` in a circulant schedule; leaders of racks have the neighbours of both layers. In
+    /// the racks' chain and pipeline a member has `2*ceil(log2 m)` in its rack of `m` members; `ceil(log2 m)` members of a
+    /// rack have up to `c` more, and its leader up to `c*ceil(log2 m')` more in racks of `m'` members, where `c` is 1 in the
+    /// chain and `ceil(log2 racks)` in the pipeline.
     pub fn neighbours(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
         self.flow_of(rank).into_iter().flat_map(move |flow| {
             let member = self.to_virtual(rank);
@@ -216,11 +216,11 @@ impl Schedule {
 
     /// Returns the member that announces a message and its length to `rank`; `None` for the root.
     ///
-    /// Announcers form a tree that is rooted at the root and whose edges join neighbours. An announcer is the
-    /// source of the member's first block, which does not depend on the number of blocks. Only in circulants
-    /// it does, and there the announcer of virtual rank `r` is `r - Skip[j]` for the largest
-    /// `Skip[j] <= r`; that of a rack's leader is a member that sends to it, in the rack before it in this tree. In any
-    /// case an announcer sends at least one block of every message.
+    /// Announcers form a tree with the group's root as its root; its edges join neighbours. The announcer of a member is
+    /// the source of the member's first block, if this source does not depend on the number of blocks. In circulants it
+    /// does: there the announcer of virtual rank `r` is `r - Skip[j]` for the largest `Skip[j] <= r`, and the announcer of
+    /// a rack's leader is a member of the previous rack in this tree that sends to the leader. In all cases an announcer
+    /// sends at least one block of every message to the member.
     #[must_use]
     pub fn announcer(&self, rank: u32) -> Option<u32> {
         if rank == self.root {
@@ -229,13 +229,13 @@ impl Schedule {
         Some(self.to_rank(self.flow_of(rank)?.announcer(self.to_virtual(rank))))
     }
 
-    /// Returns the members to which `rank` announces messages: those whose [`Schedule::announcer`] it is.
+    /// Returns the members to which `rank` announces messages: those whose [`Schedule::announcer`] is `rank`.
     pub fn announces_to(&self, rank: u32) -> impl Iterator<Item = u32> + '_ {
         self.neighbours(rank).filter(move |&other| self.announcer(other) == Some(rank))
     }
 
-    /// Returns the number of the rank's rack, if the algorithm needs racks: the root's is 0, others follow in the order of
-    /// their lowest ranks. With the algorithm and the root these numbers determine the schedule.
+    /// Returns the rack number of `rank`, if the algorithm needs racks: the root's rack is 0, and the others follow in the
+    /// order of their lowest ranks. Algorithm, root and these numbers determine the schedule.
     #[must_use]
     pub fn rack(&self, rank: u32) -> Option<u32> {
         let table = match &self.kind {
@@ -246,17 +246,17 @@ impl Schedule {
         (rank < self.members).then(|| table.place(rank).0)
     }
 
-    /// Returns the source of the first block that `rank` receives, if it does not depend on the
-    /// number of blocks, so that a receive can be posted before the message's length is announced;
-    /// `None` for the root and where the size goes [first](Self::size_first).
+    /// Returns the source of the first block that `rank` receives, if this source does not depend on the
+    /// number of blocks: a receive can then be posted before the message's length is announced.
+    /// `None` for the root, and if the length has to be announced [first](Self::size_first).
     #[must_use]
     pub fn first_source(&self, rank: u32) -> Option<u32> {
         if self.size_first() { None } else { self.announcer(rank) }
     }
 
-    /// Returns whether a receiver needs the number of blocks before its first block can arrive:
-    /// true for the circulant schedule and for racks' chain and pipeline, which are made of circulants. The length
-    /// then has to be announced ahead of the blocks.
+    /// Returns whether a receiver needs the number of blocks before its first block can arrive, so that the length
+    /// has to be announced before the blocks: true for the circulant schedule and for the racks' chain and pipeline, which
+    /// consist of circulants.
     #[must_use]
     pub fn size_first(&self) -> bool {
         matches!(
@@ -265,9 +265,9 @@ impl Schedule {
         )
     }
 
-    /// Returns how many steps ago `rank` received the block that it sends at `step`, at least 1
-    /// (DSN section 4.5, point 3); `None` for the root, which has always had it, and where nothing
-    /// is sent.
+    /// Returns how many steps before `step` the rank received the block that it sends at `step`; at least 1
+    /// (DSN section 4.5, point 3). `None` for the root, which has every block from the start, and if `rank` sends
+    /// nothing at `step`.
     ///
     /// Slack is how late a member may be without delaying others.
     #[must_use]
@@ -276,10 +276,11 @@ impl Schedule {
         Some(step - self.received_at(rank, transfer.block, blocks)?)
     }
 
-    /// The average [`slack`](Self::slack), in steps, of the members other than the root that send at any one
-    /// steady step of the binomial pipeline, `log2(members) ..= blocks + log2(members) - 2`:
+    /// Returns the average [`slack`](Self::slack), in steps, over the members other than the root that send at a
+    /// step of the binomial pipeline's steady phase, `log2(members) ..= blocks + log2(members) - 2`:
     /// `2(1 - (l-1)/(n-2))` for `n = 2^l > 2` (DSN section 4.5, point 3). `None` for any other `members`.
     ///
+    /// # Examples
     /// ```
     /// assert_eq!(schedule::Schedule::average_slack(4), Some(1.0));
     /// assert_eq!(schedule::Schedule::average_slack(6), None);
@@ -314,8 +315,7 @@ impl Schedule {
         self.flow_of(rank).filter(|flow| blocks > 0 && step < flow.steps(blocks))
     }
 
-    /// Returns the virtual rank of `rank`: counted from the root, except that rack algorithms use real
-    /// ranks.
+    /// Returns the virtual rank of `rank`, counted from the root. Rack algorithms use real ranks.
     fn to_virtual(&self, rank: u32) -> u32 {
         match self.kind {
             Kind::Hybrid(_) | Kind::Racks(_) => rank,

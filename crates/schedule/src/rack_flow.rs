@@ -58,7 +58,7 @@
 //!
 //! # Cost
 //!
-//! 12 bytes per member, and 4 per rack. `send`, `receive` and `received_at` take O(log n) time. `next_send` and `next_receive` try one step
+//! 12 bytes per member, and 4 per rack (a chain: 8). `send`, `receive` and `received_at` take O(log n) time. `next_send` and `next_receive` try one step
 //! after another, each in O(log n); a member in the middle of a long message idles for at most O(log n) steps, and at most
 //! O(log m log racks) at the start and end of it, where slots are empty, and in a message of fewer than L Q blocks.
 

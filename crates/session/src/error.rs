@@ -2,54 +2,55 @@
 
 use std::{io, net::SocketAddr};
 
-/// Why a connection was not made, or what ended it.
+/// Why a connection was not made, or why it ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A peer was refused, refused this end, or was lost; its address names it.
+    /// A peer was refused, refused the connection, or was lost.
     #[error("{address}: {cause}")]
     Peer {
-        /// Where the peer is.
+        /// The peer's address.
         address: SocketAddr,
-        /// What happened, and the remedy.
+        /// The cause, and a remedy.
         cause: String,
-        /// What kind of error it is, which tells whether another attempt may succeed.
+        /// The kind of error, which determines whether another attempt may succeed.
         kind: PeerErrorKind,
     },
     /// A deadline was missed.
     #[error("{what} took longer than {timeout_ms} ms")]
     Timeout {
-        /// What was being done.
+        /// The operation that took too long.
         what: String,
-        /// The timeout.
+        /// The timeout in milliseconds.
         timeout_ms: u64,
     },
-    /// The system returned an error.
+    /// A system call has failed.
     #[error("{what}: {error}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// Its error.
+        /// The operating system's error.
         error: io::Error,
     },
 }
 
-/// What happened to a peer.
+/// The kinds of errors of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PeerErrorKind {
-    /// There was no connection to it: nothing listens at its address, or there is no route.
+    /// No connection could be made: no process listens at the peer's address, or no route exists.
     Unreachable,
-    /// It closed the connection without a reason, or the connection was lost: its process may be ending.
+    /// The peer closed the connection without a reason, or the connection was lost: its process may be ending.
     Closed,
-    /// The same during the authentication. It may have another secret, or may be accepting too many connections.
+    /// As [`PeerErrorKind::Closed`], but during authentication. The peer may have another secret, or may be at its limit of
+    /// pending connections.
     HungUp,
-    /// It was refused, or has refused this end, for a reason that another attempt does not change.
+    /// The peer was refused, or refused the connection, for a reason that another attempt does not change.
     Refused,
 }
 
 impl Error {
-    /// Returns whether the peer has closed the connection without a reason, or it was lost, but for its authentication.
+    /// Returns whether the peer closed the connection without a reason, or the connection was lost, after authentication.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Peer { kind: PeerErrorKind::Closed, .. })
     }

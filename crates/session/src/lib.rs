@@ -1,11 +1,11 @@
-//! How processes find and authenticate each other, before any block moves.
+//! How processes find and authenticate each other before any block moves.
 //!
 //! - [`Channel`]: an encrypted connection between two processes that have the same [`Secret`], or
 //!   certificates ([`Credentials`]), for small typed messages with deadlines.
-//! - [`Listener`]: accepts such connections, with limits on those that have not authenticated.
-//! - [`rendezvous`]: members connect to one address and get the list of all addresses.
+//! - [`Listener`]: accepts such connections, with limits on unauthenticated connections.
+//! - [`rendezvous`]: members connect to one address and receive the list of all addresses.
 //!
-//! All calls block, with a deadline. A [`Listener`] has threads of its own; everything else runs on
+//! All calls block until a deadline at most. A [`Listener`] has its own threads; everything else runs on
 //! the caller's thread. This crate does not depend on groups.
 
 #![forbid(unsafe_code)]

@@ -6,16 +6,19 @@ use zeroize::{Zeroize, Zeroizing};
 
 const BYTES: usize = 32;
 
-/// 32 random bytes that all members share. `Debug` does not print them. Transfer it over a protected
+/// 32 random bytes that all members share. `Debug` does not print them. Transfer a secret over a protected
 /// channel, not in arguments or environment variables.
 ///
-/// The bytes are in one allocation of their own, which moves leave where it is, and which is zeroed
-/// when it is dropped; so is that of each clone. What is computed with them, such as keys, may leave
-/// copies on the stack for a while.
+/// The bytes are in a separate allocation, which moves do not copy and which is zeroed on drop; the same
+/// holds for each clone. Computations with the bytes, such as key derivation, may leave copies on the stack
+/// for a while.
 pub struct Secret(Box<Zeroizing<[u8; BYTES]>>);
 
 impl Secret {
-    /// Makes a secret from the system's random source. Errors: the system has none.
+    /// Makes a secret from the system's random source.
+    ///
+    /// # Errors
+    /// The system's random source is not available.
     pub fn random() -> Result<Self, std::io::Error> {
         let mut own = Self::zero();
         getrandom::fill(&mut **own.0)
@@ -23,7 +26,7 @@ impl Secret {
         Ok(own)
     }
 
-    /// Makes a secret of these bytes; a copy that the caller keeps is the caller's to wipe.
+    /// Makes a secret from these bytes. The caller must wipe any copy that it keeps.
     pub fn from_bytes(mut bytes: [u8; BYTES]) -> Self {
         let mut own = Self::zero();
         own.0.copy_from_slice(&bytes);
@@ -31,7 +34,10 @@ impl Secret {
         own
     }
 
-    /// Parses 64 hexadecimal digits, as written by [`Secret::to_hex`]. Errors: anything else.
+    /// Parses 64 hexadecimal digits, as returned by [`Secret::to_hex`]. Ignores leading and trailing white space.
+    ///
+    /// # Errors
+    /// The text is not 64 hexadecimal digits.
     pub fn from_hex(text: &str) -> Result<Self, &'static str> {
         let wrong = "a secret is 64 hexadecimal digits; make one with `rdmc secret`";
         let text = text.trim().as_bytes();
@@ -56,7 +62,7 @@ impl Secret {
         text
     }
 
-    /// Returns the bytes. Copies of them are not wiped.
+    /// Returns the bytes. Copies that the caller makes are not wiped.
     pub fn as_bytes(&self) -> &[u8; BYTES] {
         &self.0
     }
@@ -80,7 +86,7 @@ impl Clone for Secret {
     }
 }
 
-/// In a time that does not depend on where they differ.
+/// Compares in a time that does not depend on where the secrets differ.
 impl PartialEq for Secret {
     fn eq(&self, other: &Self) -> bool {
         blake3::Hash::from(*self.as_bytes()) == blake3::Hash::from(*other.as_bytes())
@@ -95,7 +101,10 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Returns a random number, unique in practice, from the system's random source. Errors: the system has none.
+/// Returns a random number, unique in practice, from the system's random source.
+///
+/// # Errors
+/// The system's random source is not available.
 pub fn random_id() -> Result<[u8; 16], std::io::Error> {
     let mut id = [0; 16];
     getrandom::fill(&mut id)

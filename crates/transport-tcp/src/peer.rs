@@ -42,7 +42,8 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Takes the number of the process as the peer says, and returns what that has to place in its memory.
+    /// Takes the number of the process as the peer says, and returns what that has to place in its memory: drawn after the
+    /// process was opened, so that bytes that are in a program anyway prove nothing.
     ///
     /// Errors: why its memory cannot be read.
     pub(crate) fn challenge(
@@ -168,7 +169,8 @@ fn listen_at_address(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
 }
 
 /// Checks that a process has connected to the listener since that exists, as the own user in the own user
-/// namespace.
+/// namespace: in a namespace of its own a user has all capabilities, and the kernel would check no copy. `SO_PEERCRED` has the
+/// user at the time of the connection, so a process that has become this user since then (su) is refused.
 fn check_connected(process: &Process, listener: &OwnedFd) -> Result<(), String> {
     let pid = process.pid();
     let own = (pid.as_raw_nonzero().get(), geteuid().as_raw(), getegid().as_raw());

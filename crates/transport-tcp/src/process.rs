@@ -15,6 +15,7 @@ use rustix::{
 use transport::{ProcessRange, copy_from_process};
 
 /// Checks that the calling thread can read no more processes than those of its own user: the kernel then checks every copy.
+/// Permitted capabilities count, too, since a thread may raise them; root is refused even without.
 pub(crate) fn check_unprivileged() -> Result<(), String> {
     if geteuid().is_root() {
         return Err("this process runs as root; run it as another user".into());

@@ -1,4 +1,7 @@
 //! Where files have data: what is between is holes, which read as zeros and are not sent.
+//!
+//! Digests cover the data only. That verifies the whole file: unwritten parts of a new file read as zeros, the root that
+//! states the holes also states the digest, and an existing file that is compared is checked for data in its holes.
 
 use std::{collections::BTreeMap, ops::Range};
 

@@ -4,7 +4,9 @@
 //! A delegation is valid for one member's entry of one group: the sender's address, queue pair, first packet
 //! number and the random number that it has drawn for the group; the member's addresses, queue pair, packet numbers
 //! and memory. It ends at a time that the member chooses, and with it the group in each switch, unless the member
-//! has signed a later end. So it cannot be used for long after the group's end.
+//! has signed a later end. So it cannot be used for long after the group's end. A replay
+//! recreates only the same group for the same queue pairs, so agents need not remember groups that have ended. At expiry the
+//! whole group ends: without only this member, the sender would take its messages for acknowledged.
 
 use std::{fmt::Write as _, net::IpAddr, time::Duration};
 

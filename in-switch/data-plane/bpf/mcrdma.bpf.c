@@ -1,5 +1,7 @@
 /* The switch in the kernel (tc, clsact, ingress): does what in-switch/mcrdma/src/switch.rs does. Tests
  * compare the two frame by frame.
+ *
+ * On tc, since bpf_clone_redirect takes frames of any length; XDP's broadcast does not take 4 KiB.
  */
 #include "merge.h"
 #include "packet.h"

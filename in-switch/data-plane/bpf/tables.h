@@ -2,6 +2,9 @@
  *
  * Layouts are those of src/kernel/entries.rs. Addresses have 16 bytes, IPv4 as ::ffff:a.b.c.d; numbers
  * are in host byte order.
+ *
+ * Regions are in chunks of 16 with an entry of their first addresses, for two binary searches without branches. Copies are
+ * counted by group, not by branch: branches change with routes, and all get the same packets.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* Notes a packet of a group that is traced (src/kernel/traces.rs), for the agent. */
+/* Notes a packet of a group that is traced (src/kernel/traces.rs), for the agent. In a ring buffer (Linux 5.8): perf buffers
+ * are for programs under the GPL only. */
 #pragma once
 
 #include "packet.h"

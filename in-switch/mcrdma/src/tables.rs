@@ -75,7 +75,7 @@ impl Sender {
         Some((*port, answer_frame(ethernet, member, (self.key.sender, sender_qpn), psn, aeth)?))
     }
 
-    /// Place of a member, removed ones too.
+    /// Place of a member, removed ones too: their answers are dropped, since the sender would take them for those of all.
     fn place(&self, address: IpAddr) -> Option<usize> {
         self.merging.members.iter().position(|member| member.address == address)
     }

@@ -1,5 +1,8 @@
 //! A root's receivers that may have failed, and whether their hosts still acknowledge what is sent over TCP. Pure:
 //! time and evidence are arguments.
+//!
+//! They are asked over the existing connection: new ones may be filtered, and fill the backlog of a stopped process;
+//! `TCP_USER_TIMEOUT` counts from the first retransmission only; a link that has lost its carrier may return.
 
 use std::{
     collections::BTreeMap,

@@ -15,7 +15,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   rdmc bench --to node[01-04]
-      this machine and four hosts, by ssh (rdmc has to be installed there)
+      this machine and four hosts, by ssh (rdmc must be installed there)
   rdmc bench --to node[01-04] --fabric verbs --fabric tcp --json > bench.json
       one fabric after the other, as JSON for a bug report
   rdmc bench --to a:7000,b:7000 --secret-file secret
@@ -29,9 +29,9 @@ Latency is half of a round trip between applications. Bandwidth is a message's l
 until the confirmation that it is in the memory of the host (unicast) or of all hosts (multicast).
 No file is read or written. The first message of each measurement does not count.
 
-With --collective this machine and the hosts make a team (rank 0 is this machine). Each member times its calls, with a barrier
-after each; a tenth as many before that do not count. avg, min and max are over the members' averages, p50 and p99 over all calls
-of all members. One result of each length is checked. A member that dies ends the measurement and is named.
+With --collective, this machine (rank 0) and the hosts form a team. Each member times its calls, with a barrier after each;
+first a tenth as many calls warm up. avg, min and max are over the members' averages, p50 and p99 over all calls of all
+members. One result of each length is checked. A member that fails ends the measurement and is named.
 
 Exit codes:
   0    everything was measured
@@ -41,7 +41,7 @@ Exit codes:
   4    everything was measured, but the report or --trace could not be written
   130  interrupted (SIGINT, SIGTERM, SIGHUP)
 
-With --json standard output has one object in any case. Its exit_code is the same number.";
+With --json, standard output always has one object. Its exit_code is the exit code.";
 
 /// Measure latency and bandwidth between this machine and others
 #[derive(Debug, clap::Args)]
@@ -59,9 +59,9 @@ pub struct Args {
     #[arg(long, default_value = "256MiB", value_parser = size::parse)]
     pub size: u64,
 
-    /// Number of measurements of each figure
+    /// Number of measurements per result
     ///
-    /// [default: 5 of each bandwidth; with --collective 1,000 of each length to 8 KiB, 100 beyond]
+    /// [default: 5 per bandwidth; with --collective 1,000 per length up to 8 KiB, 100 above]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(COLLECTIVE_REPEATS_MAX)))]
     pub repeats: Option<u32>,
 
@@ -80,7 +80,7 @@ pub struct Args {
     #[command(flatten)]
     pub hosting: Hosting,
 
-    /// Number of measurements of each latency
+    /// Number of measurements per latency
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000),
           help_heading = MEASURING)]
     pub round_trips: u32,
@@ -90,7 +90,7 @@ pub struct Args {
           help_heading = MEASURING)]
     pub sizes: Vec<u64>,
 
-    /// Degree of the reduction tree for --collective allreduce [default: as the library chooses]
+    /// Degree of the reduction tree for --collective allreduce [default: chosen by the library]
     #[arg(long, value_name = "K", requires = "collective", value_parser = clap::value_parser!(u32).range(1..=65_536),
           help_heading = MEASURING)]
     pub degree: Option<u32>,
@@ -100,12 +100,12 @@ pub struct Args {
 }
 
 impl Args {
-    /// Number of measurements of each bandwidth.
+    /// Number of measurements per bandwidth.
     pub fn bandwidth_repeats(&self) -> u32 {
         self.repeats.unwrap_or(5)
     }
 
-    /// What is measured of a team, if that is requested.
+    /// The measurement of a collective operation, if one is requested.
     pub fn collective(&self) -> Option<CollectivePlan> {
         let defaults = (1..=10).map(|power| 1 << (2 * power));
         let is_given = !self.sizes.is_empty();

@@ -5,20 +5,20 @@ use std::time::Duration;
 use measure::CollectiveMeasurement;
 use serde::Serialize;
 
-/// One length, by OSU's rules. Times are in microseconds.
+/// The result for one length, by the rules of the OSU benchmarks. Times are in microseconds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct CollectiveRow {
     /// Length of the message.
     pub bytes: u64,
-    /// Including this machine.
+    /// The number of members, including this machine.
     pub members: usize,
-    /// Counted calls of each member.
+    /// The number of counted calls of each member.
     pub repeats: usize,
     /// The average over all members of their averages.
     pub average_us: f64,
-    /// The least average of a member.
+    /// The smallest average of a member.
     pub minimum_us: f64,
-    /// The greatest average of a member.
+    /// The largest average of a member.
     pub maximum_us: f64,
     /// Half of all calls of all members took at most this long.
     pub p50_us: f64,
@@ -38,7 +38,7 @@ impl CollectiveRow {
         averages.sort_by(f64::total_cmp);
         let mut all: Vec<f64> = times.iter().flatten().map(microseconds).collect();
         all.sort_by(f64::total_cmp);
-        // The least value that so many percent do not exceed.
+        // The smallest value that is not exceeded by this percentage of values.
         let percentile = |percent: usize| all.get((all.len() * percent).div_ceil(100).max(1) - 1);
         Some(Self {
             bytes: *bytes,

@@ -31,22 +31,22 @@ pub struct Settings {
     pub hosts: Vec<String>,
     pub local: bool,
     pub bytes: u64,
-    /// As requested; `None` for the fastest.
+    /// The requested block size; `None` for the fastest.
     pub block_bytes: Option<u64>,
-    /// As requested; `auto` for the fastest.
+    /// The requested algorithm; `auto` for the fastest.
     pub algorithm: &'static str,
-    /// Of one link, as requested.
+    /// The requested rate of one link.
     pub rate_bits_per_second: Option<u64>,
     /// The limit of each host.
     pub bwlimit_bits_per_second: Option<u64>,
-    /// As requested; `None` for the default for the block size.
+    /// The requested window; `None` for the default of the block size.
     pub window: Option<u32>,
     pub streams: u8,
     pub completion: &'static str,
     pub protection: &'static str,
     pub repeats: u32,
     pub round_trips: u32,
-    /// What was requested of a team instead of all that.
+    /// The requested collective operation, instead of all these.
     pub collective: Option<CollectivePlan>,
 }
 
@@ -57,9 +57,9 @@ pub struct Run {
     pub asked: String,
     /// The fabric that was used; missing if none was chosen.
     pub fabric: Option<String>,
-    /// Why it ended early.
+    /// Why the run ended early.
     pub error: Option<String>,
-    /// Hosts that have failed.
+    /// Hosts that failed.
     pub failed: Vec<FailedHost>,
     pub measurements: Vec<Row>,
     /// Measurements of a collective operation.
@@ -84,15 +84,15 @@ pub enum Kind {
 #[derive(Serialize)]
 pub struct Row {
     pub kind: Kind,
-    /// Missing for all hosts together.
+    /// The host; missing for all hosts together.
     pub host: Option<String>,
     pub bytes: u64,
-    /// Including this machine.
+    /// The number of members, including this machine.
     pub members: usize,
     pub algorithm: &'static str,
     pub block_bytes: u64,
     pub seconds: Spread,
-    /// At each receiver; missing for latencies.
+    /// The bandwidth at each receiver; missing for latencies.
     pub bytes_per_second: Option<Spread>,
 }
 
@@ -106,7 +106,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of at least one value; of an even number, the median is between the two in the middle.
+    /// Median and range of at least one value; for an even number, the median is between the two in the middle.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

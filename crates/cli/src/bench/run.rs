@@ -29,7 +29,7 @@ use crate::{
 /// Message lengths for latency.
 const LATENCY_BYTES: [u64; 2] = [1, 64 << 10];
 
-/// Measures over one fabric after another and prints the report.
+/// Measures over each fabric in turn and prints the report.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     check(args)?;
     let interrupt = Interrupt::catch(args.json)?;
@@ -115,7 +115,7 @@ fn write(args: &Args, document: &Document) -> Result<(), Failure> {
 
 /// One session over one fabric.
 ///
-/// Errors: those that prevent any run; all others are in the run.
+/// Errors: those that prevent all runs; other errors are in the run.
 fn measure(
     args: &Args,
     asked: String,

@@ -1,4 +1,4 @@
-//! What the configuration adds to a command line.
+//! Options that the configuration adds to a command line.
 
 use std::ffi::OsString;
 
@@ -16,7 +16,7 @@ use crate::failure::{Failure, print_message};
 pub struct Additions(Vec<Configured>);
 
 impl Additions {
-    /// Those for these arguments, by this process's variables and the file that they name. None for requests for help.
+    /// The options for these arguments, from this process's variables and the configuration file. None if help is requested.
     ///
     /// Errors: the file cannot be read or parsed; an unknown key; an invalid value. Names the file and the line.
     pub fn find(grammar: &Command, arguments: &[OsString]) -> Result<Self, Failure> {
@@ -52,7 +52,7 @@ impl Additions {
         for level in levels {
             let mut chosen: Vec<(&Arg, Configured)> = Vec::new();
             for configured in level {
-                // The other command may have it.
+                // Another command may have this option.
                 let Some(arg) = option(command, configured.key) else { continue };
                 let is_free =
                     |other: &&Arg| other.get_id() != arg.get_id() && !exclude(command, other, arg);
@@ -85,7 +85,7 @@ impl Additions {
         names.iter().cloned().chain(added).chain(rest.iter().cloned()).collect()
     }
 
-    /// Prints where the options of an error come from.
+    /// Prints the origin of configured options that an error mentions.
     pub fn explain(&self, error: &str) {
         for Configured { key, value, origin } in &self.0 {
             if error.contains(&format!("--{key}")) {
@@ -151,7 +151,7 @@ mod tests {
             ),
             "rdmc push f --rate 3gbit --to a"
         );
-        // What bench lacks is for push only.
+        // Options that bench lacks are for push only.
         assert_eq!(
             completed("rdmc bench --to a", &[], &[("min-rate", "1gbit"), ("rate", "2gbit")]),
             "rdmc bench --rate=2gbit --to a"

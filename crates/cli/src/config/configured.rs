@@ -15,13 +15,13 @@ pub struct Configured {
 }
 
 impl Configured {
-    /// Checks the value for itself.
+    /// Checks the value alone.
     ///
     /// Errors: the option does not take this value.
     pub fn check(&self, grammar: &Command) -> Result<(), Failure> {
         let push = grammar.find_subcommand(COMMANDS[0]);
         let Some(known) = push.and_then(|push| option(push, self.key)) else { return Ok(()) };
-        // Without what it requires or excludes, which other levels may have.
+        // Without the options that it requires or excludes, which other sources may have.
         let mut alone = Arg::new(self.key).long(self.key).action(ArgAction::Set);
         alone = alone.value_parser(known.get_value_parser().clone());
         if let Some(names) = known.get_value_names() {

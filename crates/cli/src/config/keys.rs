@@ -1,4 +1,4 @@
-//! Which options may be configured.
+//! The options that may be configured.
 
 /// The commands with configured options.
 pub const COMMANDS: [&str; 3] = ["push", "bench", "doctor"];
@@ -32,7 +32,7 @@ pub const KEYS: [&str; 25] = [
     "window",
 ];
 
-/// Those that are paths on this machine.
+/// Configured options whose values are paths on this machine.
 pub const PATHS: [&str; 4] = ["ca", "cert", "key", "secret-file"];
 
 /// The end of the long help of commands with configured options.
@@ -41,9 +41,9 @@ pub fn help(examples: &str) -> String {
     format!(
         "{examples}\n\n\
          Configuration:\n  \
-         ~/.config/rdmc/config.toml may have defaults for these options, by their names, and so may\n  \
-         variables, such as RDMC_REMOTE_RDMC for remote-rdmc. Arguments replace variables, and these\n  \
-         the file (docs/configuration.md):\n    \
+         Defaults for these options may be in ~/.config/rdmc/config.toml, by option name, or in\n  \
+         environment variables, such as RDMC_REMOTE_RDMC for remote-rdmc. Arguments override variables,\n  \
+         and variables override the file (docs/configuration.md):\n    \
          {}",
         keys.join(",\n    ")
     )

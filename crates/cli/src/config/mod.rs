@@ -1,8 +1,8 @@
-//! Options that never change at a site: from variables `RDMC_*` and a file, for `rdmc push`, `rdmc bench` and `rdmc doctor --to`.
+//! Options that are constant at a site, from variables `RDMC_*` and a file, for `rdmc push`, `rdmc bench` and `rdmc doctor --to`.
 //!
-//! They are put before the other options as if they stood on the command line, unless that has them, or an option that
-//! excludes them. Variables go before the file in the same way. Receivers read neither: the command line of a listening
-//! one, and the root's invitation of a launched one, say what they do.
+//! They are added to the command line, before the other options, unless it has the same option or one that excludes it.
+//! Variables take precedence over the file in the same way. Receivers read neither: a listening receiver is configured by its
+//! command line, a launched one by the root's invitation.
 
 mod additions;
 mod configured;

@@ -1,4 +1,4 @@
-//! Where configured options come from: variables and a file.
+//! The sources of configured options: variables and a file.
 
 use std::{
     collections::BTreeMap,
@@ -16,15 +16,15 @@ use super::{
 };
 use crate::{failure::Failure, input};
 
-/// Longer files are none of this program.
+/// Longer files are not configurations.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A variable of this process; an empty one is none.
+/// A variable of this process; an empty one counts as unset.
 pub fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The file that is read, if there is one.
+/// The path of the configuration file, if there is one.
 pub fn path() -> Option<PathBuf> {
     path_in(&variable).map(|(path, _)| path)
 }
@@ -32,7 +32,7 @@ pub fn path() -> Option<PathBuf> {
 /// Looks up a variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// The options of variables.
+/// The options from variables.
 pub fn from_variables(variable: Variables<'_>) -> Result<Vec<Configured>, Failure> {
     let mut all = Vec::new();
     for key in KEYS {
@@ -47,19 +47,19 @@ pub fn from_variables(variable: Variables<'_>) -> Result<Vec<Configured>, Failur
     Ok(all)
 }
 
-/// The file, and whether it must exist.
+/// The path of the file, and whether it must exist.
 fn path_in(variable: Variables<'_>) -> Option<(PathBuf, bool)> {
     if let Some(path) = variable("RDMC_CONFIG") {
         return Some((path.into(), true));
     }
-    // Relative ones are to be ignored, by the XDG Base Directory Specification.
+    // The XDG Base Directory Specification requires relative paths to be ignored.
     let xdg = variable("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let directory =
         xdg.or_else(|| variable("HOME").map(|home| Path::new(&home).join(".config")))?;
     Some((directory.join("rdmc/config.toml"), false))
 }
 
-/// The options of the file, if there is one.
+/// The options from the file, if there is one.
 pub fn from_file(variable: Variables<'_>) -> Result<Vec<Configured>, Failure> {
     let Some((path, must_exist)) = path_in(variable) else { return Ok(Vec::new()) };
     let text = match input::read(&path, FILE_BYTES_MAX) {
@@ -103,7 +103,7 @@ fn parse(path: &Path, text: &str, home: Option<&Path>) -> Result<Vec<Configured>
     Ok(all)
 }
 
-/// A path of this file: `~/` is the home directory, relative ones are to the file's directory.
+/// A path in this file: `~/` is the home directory; other relative paths start at the file's directory.
 fn local_path(file: &Path, text: &str, home: Option<&Path>) -> String {
     let path = match (text.strip_prefix("~/"), home) {
         (Some(rest), Some(home)) => home.join(rest),

@@ -4,17 +4,17 @@ use std::{str::FromStr, time::Duration};
 
 use plan::size;
 
-/// The part of what this machine makes at which processors and memory delay nothing.
+/// The share of this machine's rate at which processors and memory are not the bottleneck.
 const SHARE: f64 = 1.0 / 3.0;
-/// The least limit, in bits per second.
+/// The minimum limit, in bits per second.
 const LEAST: u64 = 1_000_000;
 
 /// A requested limit of each member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limit {
-    /// A part of what this machine makes, which is measured first.
+    /// A share of this machine's rate, which is measured first.
     Auto,
-    /// As fast as this machine can.
+    /// No limit.
     None,
     /// In bits per second.
     Rate(u64),
@@ -35,7 +35,7 @@ impl FromStr for Limit {
     }
 }
 
-/// A limit in bits per second for a machine that has made copies of so many bytes at all receivers at once in
+/// A limit in bits per second for a machine that has replicated this many bytes to all receivers in
 /// this time: the largest of 1, 2, 5, 10, 20, 50, ... Mbit/s that leaves its processors idle for most of the time.
 pub fn of_machine(bytes: u64, time: Duration) -> u64 {
     let target = bytes as f64 * 8.0 / time.as_secs_f64().max(1e-6) * SHARE;

@@ -1,5 +1,4 @@
-//! `rdmc demo`: what replication gives, shown on this machine: each member has a limit, like a host with a link of its
-//! own.
+//! `rdmc demo`: compares ways to make copies, on this machine; each member has a rate limit, like a host with its own link.
 
 mod limit;
 mod object;
@@ -30,7 +29,7 @@ use limit::Limit;
 use object::Object;
 use table::Row;
 
-/// What is compared with one copy, and the names in the table.
+/// Algorithms that are compared with one copy, and their names in the table.
 const RUNS: [(Algorithm, &str); 2] =
     [(Algorithm::Sequential, "one by one"), (Algorithm::BinomialPipeline, "rdmc")];
 /// The same with `--algorithms`.
@@ -41,25 +40,25 @@ const ALL_RUNS: [(Algorithm, &str); 4] = [
     (Algorithm::BinomialPipeline, "binomial pipeline"),
 ];
 
-/// Roughly how long all runs take together, if no amount of data is given.
+/// The approximate time of all runs together, if no amount of data is given.
 const ALL_SECONDS: u64 = 20;
-/// The least and the most random data, if no amount is given.
+/// The minimum and maximum of random data, if no amount is given.
 const BYTES_MIN: u64 = 1 << 20;
 const BYTES_MAX: u64 = 256 << 20;
 /// The most data of the transfer that measures this machine.
 const SAMPLE_BYTES: u64 = 32 << 20;
-/// The default blocks without a limit: less work for processors, which nothing else delays then.
+/// The default block size without a limit: larger blocks take less processor time, then the bottleneck.
 const UNLIMITED_BLOCK_BYTES: u64 = 256 << 10;
-/// The default blocks with a limit, of a long object.
+/// The default block size with a limit, for a long object.
 const LIMITED_BLOCK_BYTES: u64 = 64 << 10;
-/// The least blocks of an object of 4 MiB or more with the default.
+/// The minimum number of blocks of an object of 4 MiB or more, with the default block size.
 const BLOCKS_MIN: u64 = 256;
 
 const NOTES: &str = "\
-The demo runs the code of `rdmc push --local --bwlimit RATE`: each receiver is a process of its own that receives over
-TCP, and no process sends or receives more than RATE. Without the limit the processors of one machine are what limits,
-and all ways to make the copies are the same work for them: `--bwlimit none` shows it. Every copy is checked by an
-independently computed hash. All files of the demo are removed at the end.";
+The demo runs the code of `rdmc push --local --bwlimit RATE`: each receiver is a separate process that receives over
+TCP, and no process sends or receives more than RATE. Without the limit the processors of this machine are the bottleneck,
+and all ways to make the copies take the same work: see `--bwlimit none`. Every copy is checked by an independently
+computed hash. All files of the demo are removed at the end.";
 
 /// Replicate a file to receivers on this machine, and compare with one copy and with copying one by one
 #[derive(Debug, clap::Args)]
@@ -72,13 +71,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=256))]
     receivers: u16,
 
-    /// Amount of random data, if no file is given; default: as much as takes some 20 seconds in all, 256 MiB at
-    /// most
+    /// Amount of random data if no file is given; default: enough for about 20 seconds in all, at most 256 MiB
     #[arg(long, value_parser = size::parse, conflicts_with = "file")]
     size: Option<u64>,
 
-    /// Limit of each member, such as 500mbit; none: as fast as this machine can; auto: about a third of that, which
-    /// a short transfer measures first
+    /// Rate limit of each member, such as 500mbit; none: no limit; auto: about a third of this machine's rate, which a
+    /// short transfer measures first
     #[arg(long, value_name = "RATE", default_value = "auto")]
     bwlimit: Limit,
 
@@ -86,11 +84,11 @@ pub struct Args {
     #[arg(long)]
     dir: Option<PathBuf>,
 
-    /// Size of the blocks that receivers relay; default: 64 KiB, or 256 KiB without a limit, and less for short files
+    /// Size of the blocks that receivers relay; default: 64 KiB, or 256 KiB without a limit; less for short files
     #[arg(long, value_name = "SIZE", value_parser = size::parse_block)]
     block_size: Option<u64>,
 
-    /// Compare other algorithms as well
+    /// Compare further algorithms
     #[arg(long)]
     algorithms: bool,
 
@@ -171,7 +169,7 @@ fn run_all(
     directory.close().map_err(Failure::while_doing("removing the copies"))
 }
 
-/// Measures what this machine makes by a short transfer, and returns the limit for it in bits per second.
+/// Measures the rate of this machine by a short transfer, and returns the limit derived from it, in bits per second.
 fn measured_limit(
     args: &Args,
     directory: &Path,
@@ -199,7 +197,7 @@ fn measured_limit(
     Ok(limit::of_machine(bytes, row.time))
 }
 
-/// The length of the object, if none was given: so long that all runs take [`ALL_SECONDS`] together.
+/// The length of the object, if none was given: all runs together take about [`ALL_SECONDS`].
 fn bytes_for(limit: Option<u64>, receivers: usize) -> u64 {
     // One copy, one for each receiver, and the time of one for all.
     let copies = receivers as u64 + 2;

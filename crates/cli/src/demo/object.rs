@@ -20,7 +20,7 @@ pub struct Object {
 impl Object {
     /// An existing file. Errors: unreadable.
     pub fn existing(path: &Path) -> Result<Self, Failure> {
-        // Opened as by a push, for the same errors.
+        // Opened as in a push, for the same errors.
         let source = files::Source::open(path).map_err(Failure::because)?;
         let digest = files::digest_of(path).map_err(Failure::while_doing(path.display()))?;
         Ok(Self { path: path.to_owned(), bytes: source.manifest().bytes, digest })

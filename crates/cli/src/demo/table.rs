@@ -10,7 +10,7 @@ use crate::push::summary::{bandwidth, seconds};
 pub struct Row {
     pub name: &'static str,
     pub receivers: usize,
-    /// Until the last receiver has everything.
+    /// The time until the last receiver has everything.
     pub time: Duration,
 }
 
@@ -23,7 +23,7 @@ pub fn head() -> String {
 }
 
 impl Row {
-    /// Its line; `one_copy` is the time of the first row.
+    /// The line of the run; `one_copy` is the time of the first row.
     pub fn line(&self, bytes: u64, one_copy: Duration) -> String {
         let Self { name, receivers, time, .. } = self;
         let rate = bandwidth(bytes, *time)

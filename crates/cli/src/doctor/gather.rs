@@ -62,7 +62,7 @@ impl Tree {
     }
 }
 
-/// Reads everything; takes some tens of milliseconds, and longer where a GPU has to be started.
+/// Reads everything; takes some tens of milliseconds, and longer if a GPU must be started.
 pub fn gather() -> Machine {
     let tree = Tree("/".into());
     let files = from_files(&tree);
@@ -135,7 +135,7 @@ fn packages(tree: &Tree) -> Option<Packages> {
 
 fn nics(tree: &Tree, interfaces: &[if_addrs::Interface]) -> Vec<Nic> {
     let mut names = tree.names("sys/class/net");
-    // Beside the interfaces there may be files, such as bonding_masters.
+    // The directory may also contain files, such as bonding_masters.
     names.retain(|name| tree.0.join("sys/class/net").join(name).is_dir());
     names.extend(interfaces.iter().map(|interface| interface.name.clone()));
     names.sort();
@@ -266,7 +266,7 @@ fn gpu_files(tree: &Tree) -> Gpu {
     }
 }
 
-/// Adds what the driver says.
+/// Adds the driver's data.
 fn with_driver(files: Gpu, opened: Result<gpu::Driver, gpu::Error>) -> Gpu {
     let asked = opened.and_then(|driver| Ok((driver.version()?, driver.devices()?)));
     let expandable_segments = ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"]

@@ -88,7 +88,7 @@ pub struct DeviceFile {
 /// The state of libfabric.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Libfabric {
-    /// Missing if it cannot be used; then `trouble` has the reason.
+    /// `None` if libfabric cannot be used; then `trouble` has the reason.
     pub version: Option<String>,
     pub trouble: Option<String>,
     pub devices: Vec<FabricDevice>,
@@ -97,11 +97,11 @@ pub struct Libfabric {
 /// A device with a provider of libfabric.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FabricDevice {
-    /// As an argument of `--fabric`.
+    /// The fabric, as an argument of `--fabric`.
     pub fabric: String,
     pub bits_per_second: Option<u64>,
     pub is_up: Option<bool>,
-    /// Its memory counts against the limit on locked memory.
+    /// Its buffers count against the limit on locked memory.
     pub needs_registration: bool,
     /// Supports `rdmc push --offload`.
     pub can_offload: bool,
@@ -139,10 +139,10 @@ pub struct Limits {
 pub struct Tcp {
     pub congestion_control: Option<String>,
     pub congestion_controls: Vec<String>,
-    /// The limits of automatic tuning.
+    /// The maxima of automatic tuning.
     pub receive_buffer_bytes_max: Option<u64>,
     pub send_buffer_bytes_max: Option<u64>,
-    /// The limits of buffers that programs set.
+    /// The maxima that programs can request.
     pub receive_buffer_bytes_askable: Option<u64>,
     pub send_buffer_bytes_askable: Option<u64>,
     /// Why blocks between processes of this machine go through sockets; `None` if they are copied.
@@ -158,21 +158,21 @@ pub struct HugePages {
     pub transparent: Option<String>,
 }
 
-/// NVIDIA's driver and its devices.
+/// The NVIDIA driver and its devices.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Gpu {
-    /// The version of CUDA that the driver has.
+    /// The driver's version of CUDA.
     pub cuda: Option<String>,
     /// Why the driver cannot be used.
     pub trouble: Option<String>,
-    /// The kernel's module is loaded, so that there should be a driver.
+    /// The kernel module is loaded, so a driver is expected.
     pub has_module: bool,
     pub devices: Vec<GpuDevice>,
-    /// GPUs of this machine are divided (MIG): a process sees one part at most.
+    /// GPUs of this machine are partitioned (MIG): a process sees at most one partition.
     pub has_mig: bool,
-    /// The kernel's module for GPUDirect RDMA, `nvidia_peermem`, is loaded.
+    /// The kernel module for GPUDirect RDMA, `nvidia_peermem`, is loaded.
     pub has_peer_memory: bool,
-    /// PyTorch is told to map its memory in parts (`expandable_segments:True`).
+    /// PyTorch is configured to map its memory in parts (`expandable_segments:True`).
     pub expandable_segments: bool,
 }
 

@@ -30,25 +30,25 @@ Examples:
   rdmc doctor
       this machine
   rdmc doctor --json | jq .findings
-      its problems, for programs
+      the problems found, for programs
   rdmc doctor --to node[01-16]
       whether this machine and these hosts can connect to each other, as in a push
   rdmc doctor --to node[01-16] --ports 7000-7100
-      the same at the ports that a firewall is to let in
+      the same, on the ports that a firewall should admit
 
-With --to receivers are started as by `rdmc push`, and each machine connects to every other, over TCP. Nothing is written.
-What is configured (below) counts as for `rdmc push`. Without --to it is only checked: the report is on --fabric auto, whatever
+With --to, receivers are started as by `rdmc push`, and each machine connects to every other one, over TCP. Nothing is written.
+The configuration (below) applies as for `rdmc push`. Without --to it is only checked: the report is on --fabric auto, whatever
 fabric is configured.
 
 Exit codes:
-  0    rdmc works here (there may be warnings); with --to all connections could be made
-  1    there is a problem that prevents it; with --to no connection could be made
+  0    rdmc works here (with or without warnings); with --to: all connections succeeded
+  1    a problem prevents rdmc from working; with --to: no connection succeeded
   2    invalid arguments
-  3    with --to: some connections could not be made, or some hosts not be started
+  3    with --to: some connections failed, or receivers did not start on some hosts
   4    no problem was found, but the report or --trace could not be written
   130  interrupted (SIGINT, SIGTERM, SIGHUP)";
 
-/// Show what this machine has for rdmc, and problems with their fixes; with --to whether hosts can connect to each other
+/// Check this machine for rdmc and show problems with their fixes; with --to, check connections between hosts
 ///
 /// Without --to: reads the state of network interfaces, RDMA devices, libfabric and limits, and prints which fabric `rdmc push`
 /// would choose here and why. Changes nothing.

@@ -18,7 +18,7 @@ use crate::{
 
 /// Lets all machines connect to each other and prints the report.
 ///
-/// Errors: those that prevent the start; the report cannot be written.
+/// Errors: the check cannot start; the report cannot be written.
 pub fn run(hosts: &NamedHosts, hosting: &Hosting, as_json: bool) -> Result<Exit, Failure> {
     let interrupt = Interrupt::catch(as_json)?;
     let local = hosts.is_local();

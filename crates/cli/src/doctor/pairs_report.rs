@@ -12,34 +12,34 @@ use serde::Serialize;
 
 use crate::failure::{Exit, plain};
 
-/// How many machines a line names; the JSON document has all.
+/// The maximum number of machines that a line names; the JSON document has all.
 const NAMED_MAX: usize = 8;
 
 /// The JSON document.
 #[derive(Serialize)]
 pub struct PairsReport {
     hosts: Vec<String>,
-    /// The range of ports that was asked for.
+    /// The requested range of ports.
     ports: Option<String>,
-    /// How many connections were tried, two for each pair of machines.
+    /// The number of connections that were tried, two for each pair of machines.
     tried: usize,
-    /// Those that could not be made.
+    /// Connections that failed.
     unreachable: Vec<Pair>,
-    /// Hosts that have failed.
+    /// Hosts that failed.
     failed: Vec<FailedHost>,
-    /// Why it ended early.
+    /// Why the check ended early.
     error: Option<String>,
-    /// What to do; missing if all connections could be made.
+    /// The remedy; missing if all connections succeeded.
     remedy: Option<String>,
     pub exit_code: Exit,
 }
 
-/// A connection that could not be made.
+/// A connection that failed.
 #[derive(Serialize)]
 struct Pair {
-    /// Missing for this machine.
+    /// The connecting machine; missing for this machine.
     from: Option<String>,
-    /// The same.
+    /// The target; missing for this machine.
     to: Option<String>,
     address: SocketAddr,
     reason: String,
@@ -100,7 +100,7 @@ impl PairsReport {
         self.error.clone().into_iter().chain(hosts)
     }
 
-    /// As text: a line for each machine that others cannot connect to, and reason.
+    /// Writes the report as text: a line for each machine that others cannot connect to, and for each reason.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let at = self.ports.as_ref().map_or(String::new(), |ports| format!(", ports {ports}"));
         let made = self.tried.saturating_sub(self.unreachable.len());
@@ -136,7 +136,7 @@ fn name(machine: &Option<String>) -> &str {
     machine.as_deref().unwrap_or("this machine")
 }
 
-/// The machines that have tried these.
+/// The machines that tried these connections.
 fn names(pairs: &[Pair]) -> String {
     let shown: Vec<&str> = pairs.iter().take(NAMED_MAX).map(|pair| name(&pair.from)).collect();
     match pairs.len() - shown.len() {

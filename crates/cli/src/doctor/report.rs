@@ -15,7 +15,7 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// The choice of `--fabric auto` if all other hosts have the same fabric.
+/// The choice of `--fabric auto`, provided that all other hosts have the same fabric.
 #[derive(Serialize)]
 pub struct Choice {
     pub automatic: String,

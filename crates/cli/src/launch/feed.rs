@@ -14,16 +14,16 @@ use super::program::Program;
 /// Texts up to this length fit into a pipe, so that writing them does not block.
 const PIPE_BYTES: usize = 32 << 10;
 
-/// What a process reads.
+/// The text that a process reads.
 pub struct Feed {
-    /// First the program, and the text only when this is told that the program is there.
+    /// The program, sent first; the text is sent when the receiver reports that the program has arrived.
     pub program: Option<(Arc<Program>, mpsc::Receiver<()>)>,
     pub text: Zeroizing<String>,
 }
 
 impl Feed {
-    /// Writes it and closes standard input; in a thread that is not joined unless it is short. A process that ends before it
-    /// has read all is reported by its status.
+    /// Writes the text and closes standard input; a long text in a thread that is not joined. A process that ends before it
+    /// has read everything is reported by its status.
     ///
     /// Errors: no thread.
     pub fn once(self, mut stdin: ChildStdin) -> io::Result<()> {
@@ -34,7 +34,7 @@ impl Feed {
         spawn(move || drop(self.write(&mut stdin)))
     }
 
-    /// Writes it in a thread, which then holds standard input open until what it returns is dropped, or the process ends
+    /// Writes the text in a thread, which then keeps standard input open until the returned value is dropped, or the process ends
     /// early.
     ///
     /// Errors: no thread.
@@ -42,7 +42,7 @@ impl Feed {
         let (held, dropped) = mpsc::channel();
         spawn(move || {
             if self.write(&mut stdin).is_ok() {
-                // Nothing is ever sent: it returns when the other end is dropped.
+                // Nothing is ever sent: this call returns when the other end is dropped.
                 let _ = dropped.recv();
             }
         })?;
@@ -59,7 +59,7 @@ impl Feed {
     }
 }
 
-/// Holds standard input open, by which the process knows that the push runs.
+/// Keeps standard input open; the process detects the end of the push by its end.
 pub struct Held {
     _until: mpsc::Sender<()>,
 }

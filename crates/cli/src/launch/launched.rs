@@ -1,4 +1,4 @@
-//! A process that was started for one host, or for several of which the first starts the others.
+//! A process that was started for one host, or for several hosts of which the first starts the others.
 
 use std::{
     io,
@@ -20,37 +20,37 @@ use super::{
 };
 use crate::invitation::Invitation;
 
-/// How long a process that was killed may take to end.
+/// The time that a killed process gets to end.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// After its end, how long its last lines are waited for if something else holds its standard error open.
+/// The wait for the last lines of a process that has ended, if another process holds its standard error open.
 const LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// In place of a last line, before a program is there (`--copy-self`).
+/// Replaces the last line while the program has not arrived (`--copy-self`).
 const NOT_COPIED: &str = "the program was not copied to it by then: give it more time (--timeout)";
 
 /// A launched process.
 pub struct Launched {
-    /// The first of its hosts is the one that it was started on.
+    /// The process was started on the first of the login's hosts.
     login: Login,
     since: Instant,
-    /// Started on all hosts by one command, and not by the first.
+    /// Whether one command has started it on all hosts, not the first host.
     at_once: bool,
     is_late: bool,
     child: Child,
     status: Option<ExitStatus>,
-    /// When it was seen to end.
+    /// When the end of the process was detected.
     ended: Option<Instant>,
-    /// It has ended, and what it has printed is known.
+    /// The process has ended, and its output is known.
     is_over: bool,
     is_reported: bool,
     said: Said,
-    /// Its standard input, where it starts others.
+    /// The standard input of a process that starts others.
     held: Option<Held>,
 }
 
 impl Launched {
-    /// Starts a process for the hosts of a login, whose lines are read there.
+    /// Starts a process for the hosts of a login; `reader` reads its lines.
     ///
     /// Errors: why it cannot be started.
     pub fn start(
@@ -80,7 +80,7 @@ impl Launched {
             _ => format!("the launcher \"{program_name}\" cannot be run: {error}"),
         })?;
         let invitation = Invitation {
-            // One text for all, each of which knows its name.
+            // One text for all receivers; each knows its own name.
             host: if at_once { String::new() } else { own.name.clone() },
             secret: callback.secret.clone(),
             token: own.token.clone(),
@@ -138,18 +138,18 @@ impl Launched {
         Ok(launched)
     }
 
-    /// The host that it was started on.
+    /// The host that the process was started on.
     pub fn own(&self) -> &Recipient {
         &self.login.hosts[0]
     }
 
-    /// The hosts that it starts receivers on in turn; all where it is on none of them.
+    /// The hosts on which the process starts receivers; all hosts if it runs on none of them.
     pub fn others(&self) -> &[Recipient] {
         let all = &self.login.hosts;
         if self.at_once { all } else { &all[1..] }
     }
 
-    /// Whether it runs on this host, so that what it says is of this host.
+    /// Whether the process runs on this host, so that its lines are about this host.
     pub fn is_on(&self, host: usize) -> bool {
         !self.at_once && self.own().host == host
     }
@@ -159,31 +159,31 @@ impl Launched {
         &self.login.hosts
     }
 
-    /// The login that it is for.
+    /// The login of this process.
     pub fn login(&self) -> &Login {
         &self.login
     }
 
-    /// Its server of ssh has ended the connection before it took the user's key, so that nothing has run there; known when
-    /// [`Self::news`] has not reported the end yet.
+    /// Whether the ssh server has closed the connection before it accepted the user's key, so that nothing has run there; valid
+    /// while [`Self::news`] has not reported the end yet.
     pub fn was_refused(&self) -> bool {
         let has_failed = self.is_over && self.status.is_some_and(|status| !status.success());
         has_failed && !self.is_reported && !self.at_once && self.said.was_refused()
     }
 
-    /// Time since it was started.
+    /// The time since the start of the process.
     pub fn age(&self) -> Duration {
         self.since.elapsed()
     }
 
-    /// Once, when it starts others and has run for so long.
+    /// True once, if the process starts others and has run for this time.
     pub fn is_late_now(&mut self, timeout: Duration) -> bool {
         let was_late = self.is_late;
         self.is_late = self.age() > timeout;
         self.is_late && !was_late && !self.has_ended() && !self.others().is_empty()
     }
 
-    /// Its exit status, if it has ended.
+    /// The exit status, if the process has ended.
     pub fn poll(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
@@ -195,23 +195,23 @@ impl Launched {
         self.status
     }
 
-    /// Whether it has ended and what it has printed is known.
+    /// Whether the process has ended and its output is known.
     pub fn is_over(&mut self) -> bool {
         self.poll();
         self.is_over
     }
 
-    /// Whether it was seen to end.
+    /// Whether the end of the process was detected.
     pub fn has_ended(&self) -> bool {
         self.status.is_some()
     }
 
-    /// Whether [`Self::news`] has reported its end.
+    /// Whether [`Self::news`] has reported the end of the process.
     pub fn is_reported(&self) -> bool {
         self.is_reported
     }
 
-    /// Reports that have come since the last call; of the process itself once, in the call after the one that sees that it is
+    /// Reports since the last call; that of the process itself once, in the call after the one that detects that it is
     /// over.
     pub fn news(&mut self) -> Vec<Report> {
         let mut reports = self.said.take_reports();
@@ -239,7 +239,7 @@ impl Launched {
         reports
     }
 
-    /// Why it ended.
+    /// Why the process has ended.
     fn reason(&self, status: ExitStatus) -> String {
         let line = self.said.last_line();
         // Another version of the program rejects the arguments.
@@ -271,7 +271,7 @@ impl Launched {
         }
     }
 
-    /// Its last line, else its exit status if it failed, or that it has no program yet.
+    /// The last line; else the exit status if the process failed, or that it has no program yet.
     pub fn last_line(&self) -> Option<String> {
         let line = self.said.last_line();
         match self.status {
@@ -281,18 +281,18 @@ impl Launched {
         }
     }
 
-    /// The faster network that this host shares with the root, if it has named one.
+    /// The faster network that this host shares with the root, if the receiver has named one.
     pub fn faster_network(&self) -> Option<String> {
         self.said.faster_network()
     }
 
-    /// Lets a process that starts others know that the push is over.
+    /// Tells a process that starts others that the push is over.
     pub fn close_input(&mut self) {
         self.held = None;
     }
 
-    /// Kills it if it is running. Its status is not kept, since it would show this kill. One that the kernel does not end in
-    /// [`KILL_TIMEOUT`], since it waits for a device, is left.
+    /// Kills the process if it is running. The status is not kept, since it would show this kill. A process that the kernel
+    /// does not end in [`KILL_TIMEOUT`], as it waits for a device, is left.
     pub fn kill(&mut self) {
         if self.poll().is_none() {
             let _ = self.child.kill();

@@ -18,9 +18,10 @@ use crate::{failure::Failure, network::Choice, recording::Recording};
 /// behind one gateway.
 pub const FANOUT: u16 = 32;
 
-/// The default launcher. Its options are those of scp: what users have configured for their own logins (forwards, a command, a
-/// terminal) would end a login or change what it prints. A master of connections that is there is used, and none is made: it would
-/// end with the push, and with it the logins of others.
+/// The default launcher. Its options are those of scp: what users have configured for interactive logins (forwards, a command,
+/// a terminal) would end a login or change its output. An existing connection master is used, and none is created: it would end
+/// with the push, and the logins of others with it. All options are in OpenSSH 7.6 (2017): an ssh that does not know one would
+/// end every login.
 pub const SSH: &str = "ssh -x -o BatchMode=yes -o ClearAllForwardings=yes -o RequestTTY=no -o RemoteCommand=none \
                        -o PermitLocalCommand=no -o ControlMaster=no {host}";
 
@@ -29,23 +30,23 @@ pub const SSH: &str = "ssh -x -o BatchMode=yes -o ClearAllForwardings=yes -o Req
 pub struct Launcher {
     /// The arguments before the receiver's own; `{host}` stands for the host. Empty: on this machine.
     words: Vec<String>,
-    /// One process starts receivers on all hosts at once: `{host}` stands for a list, `{count}` for their number.
+    /// One process starts receivers on all hosts at once: `{host}` stands for a list of hosts, `{count}` for their number.
     pub takes_lists: bool,
     /// The receiver's program, quoted if the launcher needs that.
     rdmc: String,
-    /// The program that hosts get instead.
+    /// The program that is copied to hosts instead.
     pub program: Option<Arc<Program>>,
-    /// Receivers make missing directories of their copies.
+    /// Receivers create missing directories for their copies.
     pub makes_directories: bool,
     /// The networks at which receivers reach this machine.
     pub networks: Choice,
     pub verbose: bool,
     pub recording: Option<Arc<Recording>>,
-    /// How many start at the same time.
+    /// The maximum number of concurrent starts.
     pub fanout: usize,
-    /// Logins one behind another; `None`: as many as the hosts need.
+    /// The depth of the tree of logins; `None`: as the number of hosts needs.
     depth: Option<u8>,
-    /// How long all of them together may take to connect.
+    /// The time that all receivers together may take to connect.
     pub timeout: Duration,
 }
 
@@ -85,20 +86,20 @@ impl Launcher {
 
     /// Starts this program on this machine.
     pub fn local(verbose: bool) -> Self {
-        // Also if its file has been replaced or removed meanwhile.
+        // Works even if the program's file has been replaced or removed.
         Self::new(Vec::new(), "/proc/self/exe".into(), verbose)
     }
 
-    /// A launcher that starts receivers on many hosts at once, of these words. Each receiver learns its name from the variable
-    /// of [`crate::invitation::NODE_NAME`].
+    /// A launcher of these words that starts receivers on many hosts at once. Each receiver gets its name from the variable
+    /// [`crate::invitation::NODE_NAME`].
     pub fn of_lists(words: &[&str], rdmc: &str, verbose: bool) -> Self {
         let words = words.iter().map(|&word| word.to_owned()).collect();
         Self { takes_lists: true, ..Self::new(words, rdmc.to_owned(), verbose) }
     }
 
-    /// The launcher that an order is carried out with.
+    /// The launcher that executes an order.
     ///
-    /// Errors: this program cannot be read, which is to be copied.
+    /// Errors: this program is to be copied and cannot be read.
     pub fn of_order(order: &Order) -> Result<Self, Failure> {
         let launcher = Self::new(order.words.clone(), order.rdmc.clone(), order.verbose);
         let program = order.copies_self.then(Program::own).transpose()?;
@@ -111,7 +112,7 @@ impl Launcher {
         Self { program: program.map(Arc::new), ..self }
     }
 
-    /// The order for a host that starts receivers on these, itself the first.
+    /// The order for a host that starts receivers on these hosts; it is the first of them.
     pub fn order(&self, hosts: &[Recipient]) -> Order {
         Order {
             hosts: hosts.to_vec(),
@@ -125,22 +126,22 @@ impl Launcher {
         }
     }
 
-    /// Lets receivers make missing directories of their copies, or not.
+    /// Sets whether receivers create missing directories for their copies.
     pub fn making_directories(self, makes_directories: bool) -> Self {
         Self { makes_directories, ..self }
     }
 
-    /// Receivers reach this machine at these networks.
+    /// Sets the networks at which receivers reach this machine.
     pub fn over(self, networks: Choice) -> Self {
         Self { networks, ..self }
     }
 
-    /// Limits how many start at the same time, how many logins are one behind another, and the time for all.
+    /// Limits concurrent starts, the depth of the tree of logins, and the time for all receivers.
     pub fn limited(self, fanout: usize, depth: Option<u8>, timeout: Duration) -> Self {
         Self { fanout, depth, timeout, ..self }
     }
 
-    /// The depth for these hosts. One where it cannot be more: on this machine, and with traces, which come through
+    /// Sets the depth for these hosts: one on this machine and with traces, which are received through
     /// standard output.
     pub fn with_depth_for(self, hosts: usize) -> Self {
         let is_flat = self.words.is_empty() || self.takes_lists || self.recording.is_some();
@@ -150,23 +151,23 @@ impl Launcher {
 
     /// The hosts of each login from here.
     pub fn parts<T: Clone>(&self, hosts: &[T]) -> Vec<Vec<T>> {
-        // A trace comes through the standard output of each by itself.
+        // Each receiver's trace is read from its own standard output.
         if self.takes_lists && self.recording.is_none() {
             return vec![hosts.to_vec()];
         }
         parts(hosts, self.fanout, self.depth.unwrap_or(1))
     }
 
-    /// How long a receiver that does not connect delays the next ones: short enough that even if none connects, all
+    /// How long a receiver that does not connect delays the next ones: even if none connects, all
     /// are started within half of the timeout.
     pub fn start_timeout(&self, hosts: usize) -> Duration {
         let rounds = hosts.div_ceil(self.fanout).max(1);
         self.timeout / 2 / u32::try_from(rounds).unwrap_or(u32::MAX)
     }
 
-    /// After so long hosts that others were to start are started from here.
+    /// After this time, hosts that others should have started are started from here.
     pub fn tree_timeout(&self) -> Duration {
-        // A program takes its time, and from here it would take more.
+        // Copying a program takes time, and from here even more.
         if self.program.is_some() { self.timeout * 2 / 3 } else { self.timeout / 3 }
     }
 
@@ -180,7 +181,8 @@ impl Launcher {
         self.takes_lists && hosts.len() > 1
     }
 
-    /// Runs receivers on these hosts: on the first alone, all at once, or on the first with `rdmc launch` for the others.
+    /// The command that runs receivers on these hosts: on the first only, on all at once, or on the first with `rdmc launch`
+    /// for the others.
     pub fn command(&self, hosts: &[Recipient]) -> Command {
         let at_once = self.starts_at_once(hosts);
         let launches = hosts.len() > 1 && !at_once;
@@ -194,7 +196,7 @@ impl Launcher {
         match &self.program {
             Some(program) => {
                 let script = program.script();
-                // It has no single quotes.
+                // The script has no single quotes.
                 let script = if joins(&self.words) { format!("'{script}'") } else { script };
                 command.args(["sh", "-c", &script, "rdmc"]);
             }

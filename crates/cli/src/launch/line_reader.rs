@@ -12,20 +12,20 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Longer lines come in parts of this length.
+/// Longer lines are split into parts of this length.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// The pause after the system could not wait for pipes, since it had no memory.
+/// The pause after poll(2) failed for lack of memory.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// A thread that reads the pipes of all processes of a push, so that a host costs no thread. It ends when this is dropped, and closes
-/// the pipes; it is not joined, since a terminal that takes no output can delay it.
+/// A thread that reads the pipes of all processes of a push, so that a host costs no thread. When this is dropped, the thread
+/// ends and closes the pipes; it is not joined, since a blocked terminal can delay it.
 pub struct LineReader {
     added: mpsc::Sender<Source>,
-    /// A byte tells of added pipes, its end that there are no more.
+    /// A byte announces added pipes, end of file that there are no more.
     wake: PipeWriter,
 }
 
-/// Takes a line of a pipe, or its end.
+/// Takes a line of a pipe, or `None` at its end.
 type Take = dyn FnMut(Option<&str>) + Send;
 
 struct Source {
@@ -45,12 +45,12 @@ impl LineReader {
         Ok(Self { added, wake })
     }
 
-    /// Passes each line of a pipe to `take`, and `None` after the last; on the thread, so that a call that blocks delays the lines of
-    /// all.
+    /// Passes each line of a pipe to `take`, and `None` after the last. Runs on the reader's thread: a call that blocks delays
+    /// the lines of all pipes.
     pub fn add(&self, pipe: impl Into<OwnedFd>, take: impl FnMut(Option<&str>) + Send + 'static) {
         let source =
             Source { pipe: File::from(pipe.into()), line: Vec::new(), take: Box::new(take) };
-        // Both other ends live as long as this.
+        // Both other ends live as long as this reader.
         let _ = self.added.send(source);
         let _ = (&self.wake).write_all(&[0]);
     }
@@ -77,7 +77,7 @@ fn read(mut woken: PipeReader, added: &mpsc::Receiver<Source>) {
 }
 
 impl Source {
-    /// Takes what is there, which does not block where poll(2) says that something is. False at the end.
+    /// Reads available bytes; does not block after poll(2) has reported the pipe ready. False at the end of the pipe.
     fn read(&mut self, buffer: &mut [u8]) -> bool {
         let bytes = match self.pipe.read(buffer) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(ended, [0, 1, 3, 4, 5, 6, 7, 8].map(|name| (name, None)));
     }
 
-    /// A process that another one has left behind can hold a pipe open.
+    /// A process left behind by another one can hold a pipe open.
     #[test]
     fn it_ends_without_the_end_of_its_pipes() {
         let reader = LineReader::start().unwrap();

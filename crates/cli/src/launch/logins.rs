@@ -1,51 +1,51 @@
-//! Logins that wait for their turn, as data: time is an argument.
+//! The queue of logins, as data: time is an argument.
 
 use std::{collections::VecDeque, time::Duration};
 
 use super::order::Recipient;
 
-/// How often a login is tried that its server refuses, the first time included.
+/// The maximum number of tries of a login that its server refuses, including the first.
 const TRIES_MAX: u32 = 7;
 /// The longest pause before the second try; it doubles with each further one ...
 const PAUSE_FIRST: Duration = Duration::from_millis(500);
 /// ... up to this.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
-/// So many logins at a time no server refuses by default: sshd's `MaxStartups` begins at 10.
+/// A number of concurrent logins that no server refuses by default: sshd's `MaxStartups` begins at 10.
 const ACCEPTED: usize = 8;
 
 /// A login to the first of some hosts, which starts the others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Login {
     pub hosts: Vec<Recipient>,
-    /// How many receivers were started on the first host before.
+    /// The number of receivers that were started on the first host before.
     pub start: u32,
-    /// How often its server refused it.
+    /// How often the server has refused this login.
     pub refusals: u32,
 }
 
 impl Login {
-    /// The first of these hosts.
+    /// A first login to the first of these hosts.
     pub fn to(hosts: Vec<Recipient>) -> Self {
         Self { hosts, start: 0, refusals: 0 }
     }
 }
 
-/// Logins that wait, and how many may be under way. Times count from the first.
+/// Waiting logins, and the number that may be in progress. Times count from the first login.
 #[derive(Debug, Default)]
 pub struct Logins {
     waiting: VecDeque<Login>,
-    /// Refused ones, with the time of the next try.
+    /// Refused logins, with the time of the next try.
     refused: Vec<(Duration, Login)>,
-    /// How many may be under way at the same time.
+    /// The maximum number of concurrent logins.
     limit: usize,
-    /// When that was lowered last.
+    /// When `limit` was last lowered.
     lowered_at: Option<Duration>,
-    /// Nothing is tried again from then on.
+    /// No login is retried after this time.
     until: Duration,
 }
 
 impl Logins {
-    /// At most `limit` at the same time; refused ones are tried again until a time.
+    /// At most `limit` concurrent logins; refused logins are retried until `until`.
     pub fn new(parts: Vec<Vec<Recipient>>, limit: usize, until: Duration) -> Self {
         let waiting = parts.into_iter().map(Login::to).collect();
         Self { waiting, limit, until, ..Self::default() }
@@ -59,7 +59,7 @@ impl Logins {
         self.waiting.push_back(login);
     }
 
-    /// No login to this host waits any longer.
+    /// Removes the waiting logins to this host.
     pub fn forget(&mut self, host: usize) {
         let refused = self.refused.iter_mut().map(|(_, login)| login);
         for login in self.waiting.iter_mut().chain(refused) {
@@ -69,19 +69,19 @@ impl Logins {
         self.refused.retain(|(_, login)| !login.hosts.is_empty());
     }
 
-    /// Takes as many as may be under way beside those that are.
+    /// Takes as many logins as may start, in addition to those in progress.
     pub fn take(&mut self, under_way: usize, now: Duration) -> Vec<Login> {
         let (due, later) = self.refused.drain(..).partition(|(at, _)| now >= *at);
         self.refused = later;
         let due: Vec<(Duration, Login)> = due;
-        // They have waited longest.
+        // Due retries go first: they have waited longest.
         due.into_iter().for_each(|(_, login)| self.waiting.push_front(login));
         let room = self.limit.saturating_sub(under_way).min(self.waiting.len());
         self.waiting.drain(..room).collect()
     }
 
-    /// A server has refused a login that was begun at a time, before anything ran there: it is tried again after a random
-    /// pause, and fewer are under way from now on. `random`: any number. False: not again.
+    /// Notes that a server has refused a login begun at `begun`, before anything ran there: it is retried after a random
+    /// pause, and the limit is lowered. `random`: any number. Returns false if it is not retried.
     pub fn refused(&mut self, login: &Login, begun: Duration, now: Duration, random: u64) -> bool {
         if self.lowered_at.is_none_or(|at| begun >= at) {
             self.limit = (self.limit / 2).max(ACCEPTED).min(self.limit);
@@ -97,7 +97,7 @@ impl Logins {
     }
 }
 
-/// From nothing to twice the longest of the try before, so that logins that were refused together do not come together.
+/// A random pause, from 0 to twice the maximum of the last try, so that logins that were refused together do not retry together.
 fn pause(refusals: u32, random: u64) -> Duration {
     let doubled = PAUSE_FIRST.saturating_mul(1 << refusals.saturating_sub(1).min(16));
     doubled.min(PAUSE_MAX).mul_f64(random as f64 / u64::MAX as f64)
@@ -127,7 +127,7 @@ mod tests {
         let first = logins.take(0, Duration::ZERO);
         assert_eq!(first.len(), 32);
         let second = Duration::from_secs(1);
-        // Of those that were begun together each one tells the same.
+        // Refusals of logins that were begun together count once.
         for login in &first[..4] {
             assert!(logins.refused(login, Duration::ZERO, second, u64::MAX));
         }

@@ -1,7 +1,7 @@
 //! Receiver processes: starting them on their hosts, and watching them.
 //!
-//! Each running one costs a descriptor here, its standard error (and one more with a trace). With many hosts some of the
-//! processes are `rdmc launch`, which starts a receiver on its host and on further ones; these cost three.
+//! Each running process costs one descriptor here, for its standard error (two with a trace). With many hosts some of the
+//! processes are `rdmc launch`, which starts a receiver on its host and on further hosts; each of these costs three.
 
 mod feed;
 mod launched;

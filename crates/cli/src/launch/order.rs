@@ -1,4 +1,4 @@
-//! What `rdmc launch` is told on its standard input, and what it reports on its standard output: lines of JSON.
+//! The order that `rdmc launch` reads from standard input, and the reports that it writes to standard output: lines of JSON.
 
 use std::net::IpAddr;
 
@@ -12,47 +12,47 @@ use crate::{
     network::Network,
 };
 
-/// What the invitations of all receivers have in common.
+/// The common part of the invitations of all receivers.
 #[derive(Clone)]
 pub struct Callback {
     /// The root's addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its networks at these addresses, where known.
+    /// The root's networks at these addresses, where known.
     pub networks: Vec<Network>,
-    /// Its port.
+    /// The root's port.
     pub port: u16,
     /// The session's secret.
     pub secret: Secret,
-    /// They make missing directories of their copies.
+    /// Receivers create missing directories for their copies.
     pub makes_directories: bool,
 }
 
-/// A host.
+/// A host on which a receiver is started.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Recipient {
-    /// Index in the push.
+    /// The index in the push.
     pub host: usize,
     pub name: String,
-    /// That of its invitation.
+    /// The token of the host's invitation.
     #[serde(with = "hex")]
     pub token: Secret,
 }
 
 /// Longer lines are not orders.
 pub const LINE_BYTES_MAX: u64 = 4 << 20;
-/// Longer texts of reports are cut.
+/// Longer texts of reports are truncated.
 pub const TEXT_CHARS_MAX: usize = 500;
 
-/// The line behind the invitation of the host that reads it: further hosts to start receivers on, and how.
+/// The line that follows the invitation of the host that reads it: further hosts to start receivers on, and how.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// The first is the one that reads it.
+    /// The first host is the one that reads the order.
     pub hosts: Vec<Recipient>,
     /// The launcher's words; `{host}` stands for the host.
     pub words: Vec<String>,
     /// The receiver's program, quoted if the launcher needs that.
     pub rdmc: String,
-    /// Copies the program that reads it to the others, which then run that.
+    /// Whether the program that reads the order is copied to the others and run there.
     pub copies_self: bool,
     pub fanout: usize,
     pub depth: u8,
@@ -68,7 +68,7 @@ impl Order {
         text
     }
 
-    /// Errors: not an order, or one that no push gives.
+    /// Parses a line. Errors: not an order, or an order that no push sends.
     pub fn from_line(line: &str) -> Result<Self, String> {
         let order: Self = serde_json::from_str(line).map_err(|error| {
             format!("standard input has no order of `rdmc push` ({error}); it is for launchers")
@@ -88,7 +88,7 @@ pub struct Report {
     /// Index of the host.
     pub host: usize,
     pub reason: String,
-    /// Its last line on standard error.
+    /// The last line of its standard error.
     pub line: Option<String>,
 }
 
@@ -98,7 +98,7 @@ impl Report {
         serde_json::to_string(self).unwrap_or_default() + "\n"
     }
 
-    /// None for other lines, such as those of a login shell.
+    /// Parses a line; `None` for other lines, such as those of a login shell.
     pub fn from_line(line: &str) -> Option<Self> {
         let Self { host, reason, line } = serde_json::from_str(line).ok()?;
         let cut = |text: String| text.chars().take(TEXT_CHARS_MAX).collect();

@@ -1,10 +1,13 @@
 //! `--copy-self`: a program that hosts get from their launcher.
 //!
 //! A shell at the host reads it from standard input into a directory of its own, verifies its digest, opens it, removes
-//! the directory and runs what it has open. So nothing is left from the moment that the program runs, whatever ends it;
+//! the directory and runs the open file. So nothing is left once the program runs, whatever ends it;
 //! until then the shell's trap removes the directory, also on SIGPIPE, which its message causes if ssh
-//! was killed. What follows on standard input is sent when the shell says that the program is there: some versions of
-//! head(1) read further than they are told.
+//! was killed. The rest of standard input is sent after the shell's message that it has the program: some versions of
+//! head(1) read more than requested.
+//!
+//! The program is sent over the same login, since a second one (scp) would double the slowest step. In a tree of logins each
+//! host passes its own program on, so the root sends it only to the first.
 
 use std::{
     fs::File,
@@ -16,14 +19,14 @@ use ring::digest::{Context, SHA256};
 
 use crate::failure::Failure;
 
-/// What the shell prints on standard error when the program is there.
+/// What the shell prints on standard error when it has the program.
 pub const COPIED: &str = "rdmc: copied";
 
 /// Architectures by `e_machine` of the ELF header, as `uname -m` names them.
 const MACHINES: [(u16, &str); 5] =
     [(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (21, "ppc64le"), (22, "s390x")];
 
-/// Its lines are joined with spaces. It has neither single quotes nor exclamation marks, which not all login shells pass on.
+/// The script's lines are joined with spaces. It has no single quotes or exclamation marks: some login shells do not pass them on.
 const SCRIPT: &str = r#"
 die() { echo "rdmc: $*" >&2; exit 1; };
 m=$(uname -m);
@@ -56,7 +59,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// This program, also if its file was replaced or removed.
+    /// This program, even if its file was replaced or removed.
     ///
     /// Errors: it cannot be read.
     pub fn own() -> Result<Self, Failure> {
@@ -88,7 +91,7 @@ impl Program {
         Ok(Self { path: path.to_owned(), bytes, digest, machine })
     }
 
-    /// The shell script that takes it from standard input and becomes it, with its own arguments.
+    /// The shell script that reads the program from standard input and executes it, with the script's arguments.
     pub fn script(&self) -> String {
         let lines: Vec<&str> = SCRIPT.trim().lines().map(str::trim).collect();
         lines
@@ -101,7 +104,7 @@ impl Program {
 
     /// Errors: it cannot be read, or the process has ended.
     pub fn write_to(&self, out: &mut impl io::Write) -> io::Result<()> {
-        // No more than announced, if the file grows.
+        // Not more than announced, even if the file grows.
         io::copy(&mut File::open(&self.path)?.take(self.bytes), out).map(drop)
     }
 }
@@ -109,7 +112,7 @@ impl Program {
 /// The architecture in the header of a program.
 fn machine_of(header: &[u8]) -> Option<&'static str> {
     let number = header.get(18..20).filter(|_| header.starts_with(b"\x7fELF"))?;
-    // Of s390x alone the bytes are in the other order.
+    // Only s390x is big-endian.
     let number = match header[5] {
         2 => u16::from_be_bytes([number[0], number[1]]),
         _ => u16::from_le_bytes([number[0], number[1]]),

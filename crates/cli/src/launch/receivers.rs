@@ -1,4 +1,4 @@
-//! The processes of a push, and those that a host starts for one.
+//! The receiver processes of a push, on the root or on a host that starts receivers for it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -26,25 +26,25 @@ use crate::{failure::Failure, standard_output};
 
 /// How often processes are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How long processes may take to end by themselves after the push.
+/// The time that processes get to end by themselves after the push.
 const END_TIMEOUT: Duration = Duration::from_secs(4);
-/// The same where another host has started them, with so many logins left below: less than that host's own superior waits, so
-/// that it can end its processes before it is killed itself.
+/// The same for processes started by another host, by the number of levels of logins below: less than that host's superior
+/// waits, so that it can end its processes before it is killed itself.
 const END_TIMEOUTS_BELOW: [Duration; DEPTH_MAX as usize] = [
     Duration::from_millis(1500),
     Duration::from_secs(2),
     Duration::from_millis(2500),
     Duration::from_secs(3),
 ];
-/// The same for those of lost hosts, which may still print the reason.
+/// The same for processes of lost hosts, which may still print the reason.
 const LOST_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who is told of failures.
+/// The recipient of failures.
 #[derive(Clone)]
 pub enum Superior {
     /// The push on this machine.
     Push(PushHandle),
-    /// The process that reads this one's standard output, which has said how many logins are left below.
+    /// The process that reads this one's standard output, with the number of levels of logins left below.
     Launcher(u8),
 }
 
@@ -52,7 +52,7 @@ impl Superior {
     fn tell(&self, start: u32, report: Report) {
         match self {
             Self::Push(push) => push.host_failed(report.host, start, report.reason),
-            // If nobody reads them any more, the push is over.
+            // If the reports are no longer read, the push is over.
             Self::Launcher(_) => {
                 drop(standard_output::write(|out| out.write_all(report.to_line().as_bytes())))
             }
@@ -80,21 +80,21 @@ pub struct Receivers {
 
 #[derive(Default)]
 struct Processes {
-    /// Of hosts without a started receiver.
+    /// Logins for hosts without a started receiver.
     logins: Logins,
-    /// Logins that are neither waiting nor launched yet.
+    /// The number of logins that have left the queue and are not launched yet.
     starting: usize,
     launched: Vec<Launched>,
-    /// Hosts that have connected, or are given up.
+    /// Hosts that have connected or were given up.
     settled: HashSet<usize>,
-    /// Hosts that another one could not start, and why.
+    /// Hosts that another host could not start, with the reason.
     detours: HashMap<usize, String>,
     /// Last lines of receivers that other hosts have started.
     lines: HashMap<usize, String>,
 }
 
 impl Receivers {
-    /// Starts a thread that starts a receiver on each host, and one that reads what they print. Receivers that cannot be started, or
+    /// Starts a thread that starts a receiver on each host, and one that reads their output. Receivers that cannot be started, or
     /// end, are reported to the superior.
     ///
     /// Errors: no thread.
@@ -140,7 +140,7 @@ impl Receivers {
         Ok(Self { processes, reader, superior: superior.clone(), ended, watcher })
     }
 
-    /// Starts another process, for which no login waits.
+    /// Starts another process, without the queue of logins.
     ///
     /// Errors: why it cannot be started.
     pub fn add(
@@ -156,7 +156,7 @@ impl Receivers {
         Ok(())
     }
 
-    /// A host's receiver has connected or is given up: the next one may start.
+    /// Notes that a host's receiver has connected or was given up: the next one may start.
     pub fn has_connected(&self, host: usize) {
         lock(&self.processes).settled.insert(host);
     }
@@ -172,7 +172,7 @@ impl Receivers {
         let mut processes = lock(&self.processes);
         processes.logins.forget(host.host);
         processes.launched.retain_mut(|launched| {
-            // One that starts others stays for them.
+            // A process that starts other hosts is kept for them.
             let is_kept = launched.own().host != host.host || !launched.others().is_empty();
             if !is_kept {
                 launched.kill();
@@ -188,17 +188,17 @@ impl Receivers {
         }
     }
 
-    /// Whether all have been started and have ended, which is reported.
+    /// Whether all processes have been started and have ended, and their ends were reported.
     pub fn have_ended(&self) -> bool {
         let processes = lock(&self.processes);
         let have_ended = processes.launched.iter().all(Launched::is_reported);
         have_ended && processes.logins.is_empty() && processes.starting == 0
     }
 
-    /// Waits a short time for all processes to end, less for those of lost hosts, and kills the rest.
+    /// Waits a short time for all processes to end, less for processes of lost hosts, and kills the rest.
     pub fn end(&mut self, is_lost: &dyn Fn(usize) -> bool) {
         let started = Instant::now();
-        // First the watching thread, so that it does not report processes that are killed here.
+        // The watching thread ends first, so that it does not report processes that are killed here.
         self.ended.store(true, Ordering::Relaxed);
         if let Some(watcher) = self.watcher.take() {
             let _ = watcher.join();
@@ -218,7 +218,7 @@ impl Receivers {
         processes.launched.iter_mut().for_each(Launched::kill);
     }
 
-    /// Faster networks that hosts share with this machine, and how many have named each.
+    /// Faster networks that hosts share with this machine, each with the number of hosts that have named it.
     pub fn faster_networks(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for network in lock(&self.processes).launched.iter().filter_map(Launched::faster_network) {
@@ -245,13 +245,13 @@ impl Drop for Receivers {
 }
 
 impl Processes {
-    /// Logins that were refused are tried again, as long as that may help; others stay, and are reported.
+    /// Retries refused logins as long as that may help; others are kept and reported.
     fn try_refused_again(&mut self, now: Duration) {
         let logins = &mut self.logins;
         let lines = &mut self.lines;
         self.launched.retain(|launched| {
             let is_tried = launched.was_refused() && {
-                // Without random numbers all come at the same time, and some of them again.
+                // Without random numbers all retries coincide, and some are refused again.
                 let random = getrandom::u64().unwrap_or_default();
                 let begun = now.saturating_sub(launched.age());
                 logins.refused(launched.login(), begun, now, random)
@@ -263,7 +263,7 @@ impl Processes {
         });
     }
 
-    /// The next logins, which do not wait for receivers longer than this timeout.
+    /// Takes the next logins; a starting receiver delays them no longer than this timeout.
     fn next(&mut self, timeout: Duration, now: Duration) -> Vec<Login> {
         let is_starting = |launched: &&Launched| {
             let is_settled = |host: &usize| self.settled.contains(host);
@@ -278,14 +278,14 @@ impl Processes {
         let next = self.logins.take(starting, now);
         self.starting = next.len();
         for login in &next {
-            // A new process has lines of its own.
+            // A new process has its own lines.
             self.lines.remove(&login.hosts[0].host);
         }
         next
     }
 
-    /// Failures to report, each with the number of the start. Where the push is, hosts that another one could not start,
-    /// or has not started for long, are first tried from here.
+    /// Failures to report, each with the number of the start. On the root, hosts that another host could not start,
+    /// or has not started in time, are first tried from here.
     fn failed(&mut self, launcher: &Launcher, to: &Superior) -> Vec<(u32, Report)> {
         let mut failed = Vec::new();
         let mut detours = Vec::new();
@@ -318,7 +318,7 @@ impl Processes {
         failed
     }
 
-    /// Once for each host that is still awaited.
+    /// Starts a host from here, once, if it is still awaited.
     fn start_from_here(&mut self, host: usize, reason: String) {
         if self.settled.contains(&host) || self.detours.contains_key(&host) {
             return;
@@ -330,7 +330,7 @@ impl Processes {
         }
     }
 
-    /// Takes the last reports, of which only the lines matter after the push.
+    /// Takes the last reports; after the push only their lines matter.
     fn take_lines(&mut self) {
         for report in self.launched.iter_mut().flat_map(Launched::news) {
             self.lines.extend(report.line.map(|line| (report.host, line)));

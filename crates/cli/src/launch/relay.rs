@@ -29,11 +29,11 @@ const TICK: Duration = Duration::from_millis(20);
 /// Start receivers on this host and on others, for launchers
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "\
-`rdmc push` runs it on some of many hosts. It reads an invitation and an order from standard input, \
-and ends when all receivers have ended or standard input is closed.")]
+`rdmc push` runs this command on some hosts if there are many. It reads an invitation and an order from standard \
+input, and ends when all receivers have ended or standard input is closed.")]
 pub struct Args {}
 
-/// Runs until all receivers have ended, or the push has.
+/// Runs until all receivers, or the push, have ended.
 ///
 /// Errors: no invitation or order on standard input; no threads.
 pub fn run(_: &Args) -> Result<Exit, Failure> {
@@ -65,8 +65,8 @@ fn read_line() -> Result<Zeroizing<String>, Failure> {
     Ok(line)
 }
 
-/// A flag that is set when standard input ends, as it does with the push, however that ends. The thread that waits for
-/// it is not joined.
+/// A flag that is set when standard input ends, as it does when the push ends in any way. The thread that waits for this
+/// is not joined.
 fn when_input_ends() -> Result<Arc<AtomicBool>, Failure> {
     let is_over = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&is_over);

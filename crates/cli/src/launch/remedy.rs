@@ -1,6 +1,6 @@
-//! What helps where a launcher could not start a receiver, by what it has printed last.
+//! Remedies for a launcher that could not start a receiver, by the last line that it has printed.
 
-/// Parts of what ssh and shells print, and what to do then.
+/// Parts of messages of ssh and shells, each with the remedy.
 const REMEDIES: [(&str, &str); 13] = [
     (
         "Host key verification failed",
@@ -34,14 +34,14 @@ const NO_SHELL: &str = "this host has no shell, which --copy-self needs: install
 const LIBRARIES: &str = "this host lacks a library of that program: install it there, or bring along a program without libraries \
      (--copy-self=PATH; docs/kubernetes.md says how to build one)";
 
-/// Begins what a receiver prints that was started and cannot connect to the root.
+/// The start of the message of a receiver that cannot connect to the root.
 pub const NOT_CONNECTED: &str = "cannot connect to the root: ";
-/// What to do then.
+/// The remedy for [`NOT_CONNECTED`].
 pub const FIREWALL: &str =
     "does a firewall at this machine let it in there? see --ports and --advertise";
 
-/// The remedy for the last line that a launcher has printed, if it is known. `is_own`: the line begins with this program's name, which
-/// the dynamic linker puts there, too, but neither ssh nor a shell.
+/// The remedy for the last line that a launcher has printed, if one is known. `is_own`: the line begins with this program's
+/// name, as lines of the dynamic linker do too, but lines of ssh and shells do not.
 pub fn remedy(line: &str, is_own: bool) -> Option<&'static str> {
     let applies = |remedy: &str| !is_own || remedy == LIBRARIES;
     let mut found = REMEDIES.iter().filter(|(part, _)| line.contains(part));

@@ -1,17 +1,17 @@
-//! Whether a reason has already what could be added to it.
+//! Whether a reason already contains a text that could be added to it.
 
 use super::remedy::NOT_CONNECTED;
 use crate::failure::plain;
 
-/// Whether a reason has this text: lines of processes are escaped and have a final period, reasons leave that out, and name a
-/// lost connection in their own words.
+/// Whether a reason contains this text: lines of processes are escaped and have a final period, while reasons have none, and
+/// name a lost connection in their own words.
 pub fn is_in(reason: &str, text: &str) -> bool {
     let text = words(text);
     let text = text.strip_prefix(NOT_CONNECTED).unwrap_or(&text);
     words(reason).contains(text.trim_end_matches('.'))
 }
 
-/// As it is displayed, in one line.
+/// The text as it is displayed, in one line.
 fn words(text: &str) -> String {
     plain(text).split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -18,7 +18,7 @@ use crate::{
     failure::print_message, hosts::HOSTS_MAX, invitation::FASTER_NETWORK, slurm::failed_nodes,
 };
 
-/// Begins what ssh prints of its own work where users have configured that (`LogLevel`); no reason for anything.
+/// The start of informational lines of ssh, which users can enable (`LogLevel`); never a reason of a failure.
 const CHATTER: [&str; 7] = [
     "debug1: ",
     "debug2: ",
@@ -28,22 +28,22 @@ const CHATTER: [&str; 7] = [
     "Transferred: sent ",
     "Bytes per second: sent ",
 ];
-/// What ssh prints where a server ends a connection before it has taken the user's key, behind one of two names of the function.
+/// What ssh prints if a server closes a connection before it has accepted the user's key, after one of two function names.
 const REFUSED: [&str; 4] =
     ["Connection closed", "Connection reset", "Not allowed at this time", "Exceeded MaxStartups"];
-/// Begins what it prints where a gateway cannot reach the host.
+/// The start of what ssh prints if a gateway cannot reach the host.
 const GATEWAY: &str = "channel 0: open failed";
-/// Begins what it prints after these: no news.
+/// The start of lines that ssh prints after these; they add nothing.
 const CONSEQUENCES: [&str; 3] =
     ["Connection closed by ", "Connection reset by ", "stdio forwarding failed"];
 
-/// The last line that says something, without the name of this program.
+/// The last informative line, without the name of this program.
 #[derive(Default)]
 struct Last {
     text: String,
-    /// This program has printed it.
+    /// This program has printed the line.
     is_own: bool,
-    /// This program has printed something there.
+    /// This program has printed a line at the host.
     has_run: bool,
     /// A server has refused the login.
     was_refused: bool,
@@ -53,19 +53,19 @@ struct Last {
 #[derive(Clone, Default)]
 pub struct Said {
     last: Arc<Mutex<Last>>,
-    /// Standard error was read to its end.
+    /// Whether standard error was read to its end.
     is_all: Arc<AtomicBool>,
-    /// A program that is to be copied is not there yet.
+    /// Whether a program that is to be copied has not arrived yet.
     lacks_program: Arc<AtomicBool>,
     faster_network: Arc<Mutex<Option<String>>>,
     reports: Arc<Mutex<Vec<Report>>>,
-    /// Names of hosts whose processes have failed, each with the line that says so.
+    /// Names of hosts whose processes have failed, each with the line that reports it.
     failed: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Said {
-    /// Takes the lines of standard error. `show_as`: each is also printed, behind this name. What it returns is told that a program is
-    /// copied, and closed at the end. `of_nodes`: `srun` prints it.
+    /// Reads the lines of standard error. `show_as`: each is also printed, after this name. The returned channel gets a message
+    /// when a program was copied, and is closed at the end. `of_nodes`: `srun` prints the lines.
     pub fn listen(
         &self,
         reader: &LineReader,
@@ -93,7 +93,7 @@ impl Said {
         receiver
     }
 
-    /// Takes reports of these hosts in the same way. Others are ignored, and so are more than two of each host.
+    /// Reads reports of these hosts in the same way. Ignores reports of other hosts, and more than two of each host.
     pub fn listen_for_reports(&self, reader: &LineReader, stdout: ChildStdout, hosts: Vec<usize>) {
         let said = self.clone();
         let mut left = 2 * hosts.len();
@@ -123,17 +123,17 @@ impl Said {
         failed.extend(nodes.into_iter().take(room).map(|name| (name, line.clone())));
     }
 
-    /// The last line of standard error that says something; empty if there is none.
+    /// The last informative line of standard error; empty if there is none.
     pub fn last_line(&self) -> String {
         lock(&self.last).text.clone()
     }
 
-    /// From now on it is to be told that a program was copied.
+    /// Expects the message that a program was copied from now on.
     pub fn await_program(&self) {
         self.lacks_program.store(true, Ordering::Release);
     }
 
-    /// Whether a program that is to be copied is not there yet.
+    /// Whether a program that is to be copied has not arrived yet.
     pub fn lacks_program(&self) -> bool {
         self.lacks_program.load(Ordering::Acquire)
     }
@@ -143,12 +143,12 @@ impl Said {
         lock(&self.last).is_own
     }
 
-    /// Whether all of standard error was read. A process that another one has left behind can hold it open.
+    /// Whether standard error was read to its end. A process left behind by another one can hold it open.
     pub fn is_all(&self) -> bool {
         self.is_all.load(Ordering::Acquire)
     }
 
-    /// Whether a server of ssh has refused the login, before anything ran there.
+    /// Whether an ssh server has refused the login, before anything ran there.
     pub fn was_refused(&self) -> bool {
         let last = lock(&self.last);
         last.was_refused && !last.has_run
@@ -159,13 +159,13 @@ impl Said {
         std::mem::take(&mut lock(&self.reports))
     }
 
-    /// Takes the names of hosts of which a command for many has said, since the last call, that their processes have failed,
+    /// Takes the names of hosts whose processes have failed, as reported since the last call by a command for many hosts,
     /// each with that line.
     pub fn take_failed(&self) -> Vec<(String, String)> {
         std::mem::take(&mut lock(&self.failed))
     }
 
-    /// The network that a receiver has named behind [`FASTER_NETWORK`].
+    /// The network that a receiver has named after [`FASTER_NETWORK`].
     pub fn faster_network(&self) -> Option<String> {
         lock(&self.faster_network).clone()
     }
@@ -198,7 +198,7 @@ impl Last {
     }
 }
 
-/// Whether ssh prints it where the first lines of both ends are exchanged.
+/// Whether ssh prints this line when both ends exchange their identification.
 fn is_of_identification(line: &str) -> bool {
     ["kex_exchange_identification: ", "ssh_exchange_identification: "]
         .iter()
@@ -213,7 +213,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// What is left of these lines, and whether the login was refused.
+    /// The last informative line of these, and whether the login was refused.
     fn last(lines: &[&str]) -> (String, bool) {
         let said = Said::default();
         lines.iter().for_each(|line| said.take_line(line));

@@ -1,12 +1,12 @@
-//! Who starts whom: one login serves a part of the hosts, whose first one logs in to the others, and so on.
+//! The tree of logins: one login serves a part of the hosts, whose first host logs in to the others, and so on.
 
-/// Up to so many hosts are started by this machine alone, unless `--launch-depth` is given: a tree needs logins between
+/// The maximum number of hosts that this machine starts alone, without `--launch-depth`: a tree needs logins between
 /// hosts, and saves less than a second there (docs/decisions/launching.md).
 const FLAT_MAX: usize = 128;
-/// The most logins one behind another.
+/// The maximum depth of the tree.
 pub const DEPTH_MAX: u8 = 4;
 
-/// The depth for so many hosts: the least with which no machine has more than `fanout` logins.
+/// The depth for this number of hosts: the smallest with which no machine has more than `fanout` logins.
 pub fn depth(hosts: usize, fanout: usize) -> u8 {
     if hosts <= FLAT_MAX {
         return 1;
@@ -15,12 +15,12 @@ pub fn depth(hosts: usize, fanout: usize) -> u8 {
     (2..DEPTH_MAX).find(is_enough).unwrap_or(DEPTH_MAX)
 }
 
-/// Hosts that one login serves, the one that it is to included.
+/// The number of hosts that one login serves, including the host that it logs in to.
 fn part_max(fanout: usize, depth: u8) -> usize {
     (1..depth).fold(1, |below, _| fanout.saturating_mul(below).saturating_add(1))
 }
 
-/// Splits hosts into parts of nearly equal length, one for each login from here: at most `fanout` where the depth allows.
+/// Splits hosts into parts of nearly equal length, one for each login from here: at most `fanout` if the depth allows.
 pub fn parts<T: Clone>(hosts: &[T], fanout: usize, depth: u8) -> Vec<Vec<T>> {
     let count = hosts.len().div_ceil(part_max(fanout, depth)).max(fanout).min(hosts.len());
     let count = if depth <= 1 { hosts.len() } else { count };
@@ -32,7 +32,7 @@ pub fn parts<T: Clone>(hosts: &[T], fanout: usize, depth: u8) -> Vec<Vec<T>> {
 mod tests {
     use super::*;
 
-    /// Logins from the busiest machine, and how many are one behind another.
+    /// The logins of the busiest machine, and the depth of the tree.
     fn walk(hosts: &[usize], fanout: usize, depth: u8, seen: &mut Vec<usize>) -> (usize, usize) {
         let parts = parts(hosts, fanout, depth);
         let (mut most, mut deepest) = (parts.len(), 0);

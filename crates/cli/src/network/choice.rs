@@ -1,4 +1,4 @@
-//! Which of its networks a push uses.
+//! The choice of a network for a push.
 
 use std::{fmt, net::IpAddr};
 
@@ -11,7 +11,7 @@ pub enum Choice {
     #[default]
     Any,
     Interface(String),
-    /// Those with an address in this range: the first address, and its prefix.
+    /// Networks with an address in this range: its first address and prefix length.
     Range(IpAddr, u8),
 }
 
@@ -26,9 +26,9 @@ impl Choice {
         if bits > most { Err(wrong()) } else { Ok(Self::Range(address, bits)) }
     }
 
-    /// The chosen ones.
+    /// The chosen networks.
     ///
-    /// Errors: there is none of those; names what there is.
+    /// Errors: no network matches; names the existing ones.
     pub fn among(&self, networks: Vec<Network>) -> Result<Vec<Network>, Failure> {
         let names: Vec<String> = networks.iter().map(ToString::to_string).collect();
         let chosen: Vec<Network> = networks.into_iter().filter(|it| self.fits(it)).collect();
@@ -50,7 +50,7 @@ impl Choice {
     }
 }
 
-/// As an option.
+/// The choice as a command-line option.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

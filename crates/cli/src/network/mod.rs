@@ -1,4 +1,4 @@
-//! Networks of this machine: which one a push uses, how fast it is, and whether hosts share a faster one.
+//! Networks of this machine: the network that a push uses, its rate, and faster networks that hosts share.
 
 mod choice;
 #[expect(clippy::module_inception, reason = "the type")]

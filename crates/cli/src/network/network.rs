@@ -1,18 +1,18 @@
-//! A network of a machine, and which of the root's networks a host shares.
+//! A network of a machine; which of the root's networks a host shares.
 
 use std::{fmt, net::IpAddr};
 
 use plan::size;
 use serde::{Deserialize, Serialize};
 
-/// An address of a machine, and the network that it is in.
+/// An address of a machine, with its network.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Network {
     pub interface: String,
     pub address: IpAddr,
-    /// Leading bits of the address that all addresses of the network have.
+    /// The length of the network's prefix.
     pub prefix_bits: u8,
-    /// The link's, if the system knows it.
+    /// The rate of the link, if the system knows it.
     pub bits_per_second: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// Whether two addresses have so many leading bits in common.
+/// Whether two addresses have the same prefix of this length.
 pub fn is_within(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
     let differs = match (one, other) {
         (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros(),
@@ -44,10 +44,10 @@ pub fn is_within(one: IpAddr, other: IpAddr, prefix_bits: u8) -> bool {
     differs >= u32::from(prefix_bits)
 }
 
-/// The fastest of the root's networks that this machine shares, if it is faster than the one that is used.
+/// The fastest of the root's networks that this machine shares, if it is faster than the used one.
 pub fn faster<'a>(roots: &'a [Network], used: IpAddr, own: &[Network]) -> Option<&'a Network> {
     let used = roots.iter().find(|network| network.address == used)?.bits_per_second?;
-    // Networks inside of machines, such as those of containers, have the same address in all of them.
+    // Networks inside machines, such as those of containers, have the same address on all machines.
     let is_inside = |it: &Network| own.iter().any(|own| own.address == it.address);
     let is_shared =
         |it: &&Network| !is_inside(it) && own.iter().any(|own| it.contains(own.address));
@@ -89,7 +89,7 @@ pub mod tests {
         let own = [&own[..], &[network("ib0", "10.1.3.7", 16, 100)]].concat();
         assert_eq!(faster(&roots(), used, &own).unwrap().address.to_string(), "10.1.0.1");
         assert_eq!(faster(&roots(), "10.1.0.1".parse().unwrap(), &own), None);
-        // Of a network whose rate is not known nothing is said.
+        // A network of unknown rate is not reported.
         assert_eq!(faster(&roots(), "10.8.0.1".parse().unwrap(), &own), None);
     }
 }

@@ -7,9 +7,9 @@ use if_addrs::{IfAddr, Interface};
 use super::network::Network;
 use crate::failure::Failure;
 
-/// Those of this machine, without loopback and link-local ones: the fastest first, of equally fast ones IPv4 before IPv6.
+/// The networks of this machine, without loopback and link-local ones: fastest first, IPv4 before IPv6 at equal rates.
 ///
-/// Errors: the system does not list them.
+/// Errors: the system cannot list them.
 pub fn own() -> Result<Vec<Network>, Failure> {
     let interfaces =
         if_addrs::get_if_addrs().map_err(Failure::while_doing("listing network interfaces"))?;
@@ -24,7 +24,7 @@ fn network_of(interface: &Interface) -> Network {
         IfAddr::V4(address) => address.prefixlen,
         IfAddr::V6(address) => address.prefixlen,
     };
-    // Megabits; -1 where there is no link.
+    // In Mbit/s; -1 without a link.
     let speed = fs::read_to_string(format!("/sys/class/net/{}/speed", interface.name));
     let megabits = speed.ok().and_then(|text| text.trim().parse::<u64>().ok());
     Network {

@@ -15,13 +15,12 @@ use crate::{
     help::{EXPERTS, USUAL},
 };
 
-/// Show who sends which block to whom at which step, who writes to whom in a collective operation, or where switches
-/// copy
+/// Show the transfers of each step of a schedule, the writes of a collective operation, or where switches copy
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = in_switch::EXAMPLES, next_help_heading = USUAL)]
 #[command(group = ArgGroup::new("of_a_length").args(["explain", "collective"]).multiple(true))]
 pub struct Args {
-    /// Number of members, the root included [default: those of --racks]
+    /// Number of members, including the root [default: those of --racks]
     #[arg(
         long,
         value_name = "N",
@@ -36,8 +35,8 @@ pub struct Args {
 
     /// Schedule [default: binomial-pipeline; with --explain: any]
     ///
-    /// racks-pipeline, racks-chain, chain-of-racks and nested-pipelines need --racks. For in-switch each copy is a step, although switches make all
-    /// copies of a block from one transmission.
+    /// racks-pipeline, racks-chain, chain-of-racks and nested-pipelines need --racks. For in-switch each copy is shown as a step,
+    /// although switches make all copies of a block from one transmission.
     #[arg(long, value_name = "NAME", value_parser = algorithms())]
     pub algorithm: Option<Algorithm>,
 
@@ -49,13 +48,13 @@ pub struct Args {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub racks: Option<Vec<u32>>,
 
-    /// Print instead which algorithm and block size `auto` chooses for --bytes, and why
+    /// Print which algorithm and block size `auto` chooses for --bytes, and why, instead of a schedule
     ///
-    /// With --collective, what each way takes.
+    /// With --collective, compare all ways.
     #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "svg"])]
     pub explain: bool,
 
-    /// How many times more a rack's hosts can send than its link to other racks carries [default: 4]
+    /// Oversubscription of racks: hosts of a rack can send N times what its uplink carries [default: 4]
     #[arg(long, value_name = "N", requires_all = ["explain", "racks"], help_heading = EXPERTS,
           value_parser = crate::transfer::oversubscription)]
     pub oversubscription: Option<f64>,
@@ -97,9 +96,9 @@ pub struct Args {
 }
 
 impl Args {
-    /// As many as are in racks unless said; of no meaning with `--in-switch`.
+    /// The number of members: that of `--members`, or of the racks; unused with `--in-switch`.
     ///
-    /// Errors: racks without members, or with too many.
+    /// Errors: the racks have no members, or too many.
     pub fn members(&self) -> Result<u32, Failure> {
         match (self.members, &self.racks) {
             (Some(members), _) => Ok(members),

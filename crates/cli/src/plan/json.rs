@@ -13,7 +13,7 @@ struct Document<'a> {
     blocks: u32,
     algorithm: &'static str,
     steps: u64,
-    /// Of in-switch alone: what the root's link sees of these steps where switches copy.
+    /// For in-switch only: the number of blocks on the root's link if switches copy.
     #[serde(skip_serializing_if = "Option::is_none")]
     block_times_with_copies: Option<u64>,
     transfers: List<'a>,

@@ -5,7 +5,7 @@ use schedule::{Algorithm, Schedule};
 use super::args::Args;
 use crate::failure::Failure;
 
-/// At this size the table is about a gigabyte.
+/// The maximum number of transfers: the table then has about a gigabyte.
 pub const MAX_TRANSFERS: u64 = 50_000_000;
 
 /// A schedule and a number of blocks.
@@ -47,7 +47,7 @@ impl Plan {
         self.schedule.steps(self.blocks)
     }
 
-    /// For in-switch: the blocks on the root's link if switches copy, while the steps count each copy.
+    /// For in-switch: the number of blocks on the root's link if switches copy; steps count each copy.
     pub fn block_times_with_copies(&self) -> Option<u64> {
         let is_in_switch = self.schedule.algorithm() == Algorithm::InSwitch;
         (is_in_switch && self.schedule.members() > 1).then_some(self.blocks.into())

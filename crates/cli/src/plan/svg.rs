@@ -20,7 +20,7 @@ use crate::{
 
 const MAX_MEMBERS: u32 = 64;
 const MAX_STEPS: u64 = 128;
-/// At most this many colours have an entry of their own in the legend.
+/// The maximum number of colours with their own entry in the legend.
 const MAX_LEGEND: usize = 16;
 
 // All lengths in pixels.
@@ -40,7 +40,7 @@ const RULE: &str = "#d3dae1";
 const FONT: &str =
     "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif";
 
-/// Dark enough for white labels and told apart by colour-blind readers; further colours get hues of their own.
+/// Dark enough for white labels and distinguishable for colour-blind readers; further colours get generated hues.
 const COLOURS: [&str; 8] =
     ["#0b66b0", "#c2410c", "#0a7d5f", "#a21c6f", "#8a6100", "#5b3fc4", "#0e7490", "#b3261e"];
 
@@ -64,16 +64,16 @@ fn text(content: &str, x: f64, y: f64, size: u32, fill: &str) -> Text {
     Text::new(content).set("x", x).set("y", y).set("font-size", size).set("fill", fill)
 }
 
-/// How a picture names what it shows.
+/// The texts of a picture.
 #[derive(Clone, Copy)]
 pub struct Names {
-    /// What an arrow is, in a sentence.
+    /// The meaning of an arrow, in a sentence.
     pub arrows: &'static str,
     /// The label of an arrow of a colour; at most three letters.
     pub label: fn(u32) -> String,
-    /// A colour in the legend.
+    /// The text for a colour in the legend.
     pub colour: fn(u32) -> String,
-    /// The ring in the legend.
+    /// The text for the ring in the legend.
     pub complete: &'static str,
 }
 
@@ -83,7 +83,7 @@ pub struct Arrow {
     pub source: u32,
     pub target: u32,
     pub colour: u32,
-    /// Whether the target then has all that it is to have: a ring.
+    /// Whether the target is then complete, drawn as a ring.
     pub completes: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Picture {
     pub steps: u64,
     pub root: u32,
     pub names: Names,
-    /// In the legend.
+    /// The colours in the legend.
     pub colours: Range<u32>,
     pub arrows: Vec<Arrow>,
 }
@@ -160,7 +160,7 @@ fn draw(picture: &Picture) -> String {
     format!("{document}\n")
 }
 
-/// One arrow head per colour: a marker cannot take the colour of its line everywhere yet.
+/// One arrow head per colour: not all viewers let a marker inherit the colour of its line.
 fn markers(picture: &Picture) -> Definitions {
     let colours = if picture.steps == 0 { 0..0 } else { picture.colours.clone() };
     colours.fold(Definitions::new(), |definitions, colour| {
@@ -243,7 +243,7 @@ fn arrows(picture: &Picture) -> Group {
     Group::new().add(lines).add(labels)
 }
 
-/// The label of a colour, on it.
+/// The label of a colour, on a patch of that colour.
 fn label(picture: &Picture, colour: u32, x: f64, y: f64) -> Group {
     Group::new()
         .add(

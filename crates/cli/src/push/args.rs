@@ -20,78 +20,78 @@ Examples:
   rdmc push model.safetensors --to node[01-16]
       to the same path on 16 hosts, by ssh (with rdmc installed there, or --copy-self)
   rdmc push image.img --to a,b --dest /srv/images/ --remote-rdmc /opt/rdmc/bin/rdmc
-      into a directory, with an rdmc that is not in the hosts' PATH
+      into a directory; rdmc is not in the hosts' PATH
   rdmc push image.img --to a,b --dest /srv/new/ --copy-self --mkdir
-      to hosts without rdmc, into a directory that may be missing
+      to hosts without rdmc, into a directory that is created if missing
   rdmc push data.tar --to n[1-4] --dest '/scratch/{host}/data.tar' --launcher 'ip netns exec {host}'
-      with another launcher: any command that runs a program on a host and forwards standard input
+      by another launcher: any command that runs a program on a host and forwards standard input
   rdmc push data.tar --to a:7000,b:7000 --secret-file secret
       to receivers started by `rdmc receive --listen` with the same secret
   rdmc push data.tar --to a:7000,b:7000 --cert login1.pem --key login1.key --ca ca.pem
-      the same with certificates; `rdmc help receive` has the commands at the hosts
+      the same with certificates; `rdmc help receive` has the commands for the hosts
   rdmc push data.tar --to a,b --admit 0.0.0.0:7001 --secret-file secret
-      also to receivers that join while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
+      and to receivers that join while it runs: rdmc receive --join ROOT:7001 --secret-file secret --dir DIR
   rdmc push model.safetensors --to a:7000,b:7000 --switch tor-a:4790 --cert login1.pem --key login1.key --ca ca.pem
       let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
   rdmc push models--org--name checkpoints/ --to node[01-16] --dest /models --exclude '*.tmp'
-      directories and files under their names; with / at its end what a directory contains
+      directories and files under their names; a trailing / means the contents of a directory
   tar c run | rdmc push - --to a:7000,b:7000 --secret-file secret
       a stream, to `rdmc receive --listen IP:7000 --secret-file secret --stdout | tar x`
   docker save app:2 | rdmc push - --to node[01-16] --pipe-to 'docker load'
   tar c run | rdmc push - --to node[01-16] --pipe-to 'tar x -C /scratch'
       a stream, to a command on each host
   rdmc push data.tar --slurm --dest /tmp/
-      in a job of Slurm's: to all of its nodes, as sbcast does
+      in a Slurm job: to all its nodes, as sbcast does
   rdmc push data.tar --local 3
       to three receivers on this machine, as a test
 
 A file appears under its name only when it is complete, verified and on disk, and atomically replaces
 a file of that name; an existing file with the same contents is verified and kept. A new directory
-appears as a whole; one that is there is updated entry by entry. Mode and modification time are
-preserved. Only one push at a time may write a destination; hosts that
-would write the same file are refused. If a host fails, the others continue. A lost host keeps its
-partial copy: the same command again, or --retry, sends it only the rest.
+appears as a whole; an existing one is updated entry by entry. Mode and modification time are
+preserved. Only one push at a time may write a destination; hosts that would write the same file are
+refused. If a host fails, the others continue. A lost host keeps its partial copy: the same command,
+or --retry, sends it only the rest.
 
 Exit codes, independent of whether the summary can be printed:
   0    every host has a verified copy
-  1    no host has one; standard error has the reasons
+  1    no host has a copy; standard error has the reasons
   2    invalid arguments; nothing was started
-  3    some hosts have one; standard error names the others
-  4    every host has one, but --trace could not be written
-  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had one; standard error names the
-       hosts that have one, or may have one
+  3    some hosts have a copy; standard error names the others
+  4    every host has a copy, but --trace could not be written
+  130  interrupted (SIGINT, SIGTERM, SIGHUP) before every host had a copy; standard error names the
+       hosts that have, or may have, a copy
 
 An interrupted push waits up to 10 s for hosts that are publishing their copies, unless it is
 interrupted again. Other hosts keep their partial copies for the next push.
 
-With --json standard output has one object in any case. exit_code is the same number; error is the
-reason why the push failed as a whole, or null.";
+With --json, standard output always has one object. exit_code is the exit code; error is the reason
+why the whole push failed, or null.";
 
-/// What copies have of their sources besides modes and times.
+/// Attributes that copies get from their sources, besides modes and times.
 #[derive(Clone, Copy, Default, Debug, clap::Args)]
 #[command(next_help_heading = TREES)]
 #[expect(clippy::struct_excessive_bools, reason = "an option each")]
 pub struct AttributeOptions {
-    /// Copies belong to the users that the sources belong to; needs root at the hosts
+    /// Keep the owners of the sources; needs root at the hosts
     ///
-    /// Users are known by name, and by number where a host does not know the name. A host that cannot give a copy what this and the
-    /// next three options ask for is named before anything is sent to it, and gets nothing.
+    /// Users are matched by name, or by number if a host lacks the name. A host that cannot keep an attribute requested by this or
+    /// the next three options is reported before anything is sent to it, and gets no copy.
     #[arg(long)]
     pub owner: bool,
 
-    /// Copies belong to the groups that the sources belong to; without root only to those that the receiver is in
+    /// Keep the groups of the sources; without root at a host, only groups that the receiver's user belongs to
     #[arg(long)]
     pub group: bool,
 
-    /// Copies have the access lists (POSIX) that the sources have, and no others
+    /// Keep POSIX access lists, and remove those that only a copy has
     #[arg(long)]
     pub acls: bool,
 
-    /// Copies have the user.* attributes that the sources have, and no others
+    /// Keep user.* extended attributes, and remove those that only a copy has
     #[arg(long)]
     pub xattrs: bool,
 
-    /// Users and groups are known by number alone
+    /// Match users and groups by number, not by name
     #[arg(long)]
     pub numeric_ids: bool,
 }
@@ -102,7 +102,7 @@ impl AttributeOptions {
         KeptAttributes { user: owner, group, access: acls, extended: xattrs, numbers: numeric_ids }
     }
 
-    /// The first that was given.
+    /// The first of these options that was given.
     pub fn option(self) -> Option<&'static str> {
         let Self { owner, group, acls, xattrs, numeric_ids } = self;
         let all = [
@@ -121,12 +121,12 @@ impl AttributeOptions {
 #[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct Args {
-    /// The file or directory to replicate, or several; - for standard input
+    /// Files or directories to replicate; - for standard input
     ///
-    /// A directory goes into the destination under its name; with / at its end, the destination becomes its copy. Modes
-    /// (without set-user-id and set-group-id), times, links and holes are kept; links that lead out of it become what they lead
-    /// to, unless --links is given. Files that a host has already, by length and time, are not sent, and what only the host
-    /// has stays. Temporary files and locks of receivers are left out.
+    /// A directory goes into the destination under its name; with a trailing /, the destination becomes its copy. Modes
+    /// (without set-user-id and set-group-id), times, links and holes are kept; a link to a file outside becomes that file
+    /// (see --links). Files that a host already has (same length and time) are not sent; entries that only the host has are
+    /// not touched. Temporary files and locks of receivers are left out.
     #[arg(help_heading = None::<&str>, required = true, value_name = "SOURCE")]
     pub sources: Vec<PathBuf>,
 
@@ -136,16 +136,15 @@ pub struct Args {
     #[arg(long, value_name = "HOSTS", group = "where")]
     pub to: Option<String>,
 
-    /// A file of hosts, one or a list on each line; - for standard input
+    /// File with a host or a list of hosts per line; - for standard input
     ///
-    /// # starts a comment, a line [NAME] a rack. Slots of MPI's host files (node1 slots=8) are ignored.
+    /// # starts a comment, a line [NAME] a rack. Slots of MPI host files (node1 slots=8) are ignored.
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
 
-    /// The nodes of the job of Slurm's that this runs in, by srun
+    /// Push to the nodes of the Slurm job that this command runs in, by srun
     ///
-    /// Racks are the leaf switches of Slurm's topology. rdmc has to be in the nodes' PATH, or at --remote-rdmc
-    /// (docs/slurm.md).
+    /// Racks are the leaf switches of Slurm's topology. rdmc must be in the nodes' PATH, or at --remote-rdmc (docs/slurm.md).
     #[arg(long, group = "where", conflicts_with_all = ["to", "hosts_file", "local", "launcher", "copy_self", "launch_depth"],
           help_heading = STARTING)]
     pub slurm: bool,
@@ -155,17 +154,17 @@ pub struct Args {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub local: Option<u16>,
 
-    /// Path of the copies; {host} is the host's name, and / at the end means a directory
+    /// Path of the copies; {host} is the host's name, a trailing / means a directory
     ///
-    /// Of a directory or several sources it is the directory that they go into. ~/ is the home directory at the host. Default: the same
-    /// absolute path; the name at receivers that listen; ./rdmc-local/{host}/NAME with --local.
+    /// With a directory or several sources, the directory that they go into. ~/ is the home directory at the host. Default: the
+    /// same absolute path; the source's name at receivers that listen; ./rdmc-local/{host}/NAME with --local.
     #[arg(long, value_name = "PATH", value_parser = NonEmptyStringValueParser::new())]
     pub dest: Option<String>,
 
     /// Retry a lost host up to N times; it keeps its partial copy
     ///
-    /// Also further while others still receive, with delays that grow from 0.25 to 30 seconds. One that could not connect to another
-    /// host gets its copy after the others, from one that it can connect to.
+    /// If N is not 0, retries continue beyond N while other hosts receive, with delays that grow from 0.25 to 30 seconds.
+    /// A host that could not connect to another one gets its copy from this machine, after the others.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
@@ -175,12 +174,12 @@ pub struct Args {
 
     /// Network for blocks: auto, tcp, verbs, shm, ... (`rdmc doctor` lists those of this host)
     ///
-    /// auto is the best that all hosts have; others are tcp, and libfabric's providers verbs, efa, cxi, shm, sockets,
+    /// auto: the best that all hosts have. Others: tcp, and the libfabric providers verbs, efa, cxi, shm, sockets and
     /// ofi-tcp, optionally with devices of this host, as in verbs:mlx5_0,mlx5_1.
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = parse_fabric)]
     pub fabric: OrAuto<Fabric>,
 
-    /// Print a summary as one JSON object
+    /// Print the summary as one JSON object
     #[arg(long)]
     pub json: bool,
 
@@ -190,71 +189,72 @@ pub struct Args {
 
     /// Send a file that is still being written, until it is complete
     ///
-    /// That is 5 s after a writer has closed it, if nothing was written since, or at once when it is renamed or removed; then it is
-    /// compared with what was sent.
+    /// The file is complete 5 s after a writer has closed it, if nothing was written since, or when it is renamed or removed. Then
+    /// it is compared with what was sent.
     #[arg(long, help_heading = TREES)]
     pub follow: bool,
 
-    /// A stream: each host runs this command of the shell with the verified stream as its standard input
+    /// For streams: run this shell command on each host, with the verified stream as standard input
     ///
-    /// For hosts that this command starts receivers on, and --local; instead of --dest. RDMC_HOST is the host's name. The exit status
-    /// and the last line of output are the host's result. If the stream ends early, or cannot be verified, the command and what it has
-    /// started are killed before they see an end.
+    /// Instead of --dest, and only with receivers that this command starts. RDMC_HOST is the host's name. The exit status and the
+    /// last line of output are the host's result. If the stream ends early or cannot be verified, the command's process group is
+    /// killed before it sees the end of its input.
     #[arg(long, value_name = "COMMAND", conflicts_with_all = ["dest", "mkdir"], value_parser = NonEmptyStringValueParser::new(),
           help_heading = TREES)]
     pub pipe_to: Option<String>,
 
-    /// With --follow: it is complete when nothing was written for so long, closed or not; 0: when a writer closes it
+    /// With --follow: the file is complete when nothing was written for this time, closed or not; 0: when a writer closes it
     #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = clap::value_parser!(u64).range(..=604_800),
           help_heading = TREES)]
     pub follow_idle: Option<u64>,
 
-    /// Send nothing; print what each host lacks, with --verbose which entries
+    /// Send nothing; print what each host lacks, with --verbose each entry
     #[arg(short = 'n', long, help_heading = TREES)]
     pub dry_run: bool,
 
     #[command(flatten)]
     pub patterns: Patterns,
 
-    /// Send symbolic links as they are, wherever they lead
+    /// Send all symbolic links unchanged
     ///
-    /// Otherwise links out of what is sent become what they lead to, and those that lead nowhere are errors.
+    /// By default a link to a file outside the source becomes that file; links to directories outside and broken links are
+    /// refused.
     #[arg(long, help_heading = TREES)]
     pub links: bool,
 
     #[command(flatten)]
     pub attributes: AttributeOptions,
 
-    /// Compare files that hosts have by their contents, not by length and time
+    /// Compare existing files by contents instead of length and time
     #[arg(long, help_heading = TREES)]
     pub checksum: bool,
 
-    /// Exchange an existing directory as a whole, in one step, instead of updating it entry by entry
+    /// Replace an existing directory in one step, instead of updating it entry by entry
     ///
-    /// Refused before anything is sent where the file system cannot do it. What only the host has is moved into the new
-    /// directory right after.
+    /// Refused before anything is sent if the file system cannot do it. Entries that only the host has are then moved into the
+    /// new directory.
     #[arg(long, help_heading = TREES)]
     pub atomic: bool,
 
-    /// Remove what only hosts have in the directories that are pushed
+    /// Remove entries of the pushed directories that only the hosts have
     ///
-    /// As with rsync: what --exclude leaves out stays, and of sources without / at the end only what is in their own copies is
-    /// removed. Nothing is that comes while the push runs. --dry-run says what would be.
+    /// As with rsync: excluded entries are kept, and a source without a trailing / removes only entries of its own copy.
+    /// Entries that appear during the push are kept. --dry-run shows what would be removed.
     #[arg(long, help_heading = TREES)]
     pub delete: bool,
 
-    /// The default since directories are updated entry by entry
+    /// No effect: directories are updated entry by entry by default
     #[arg(long, hide = true, conflicts_with = "atomic")]
     pub inplace: bool,
 
-    /// End, as by SIGTERM, when this process ends: for programs that run this command
+    /// End, as on SIGTERM, when this process ends; for programs that run this command
     #[arg(long, value_name = "PID", hide = true)]
     pub end_with: Option<u32>,
 
     #[command(flatten)]
     pub hosting: Hosting,
 
-    /// Make missing directories of the copies, with the mode that the host's umask gives
+    /// Create missing directories for the copies, with the mode that the host's umask gives
     #[arg(long, help_heading = STARTING)]
     pub mkdir: bool,
 
@@ -264,39 +264,39 @@ pub struct Args {
 
     /// Admit further receivers: listen on this address for `rdmc receive --join`
     ///
-    /// They get what others have from those.
+    /// Receivers relay to them what they already have.
     #[arg(long, value_name = "IP:PORT", requires = "credentials", help_heading = LISTENING)]
     pub admit: Option<SocketAddr>,
 
-    /// Progress on standard error
+    /// Format of the progress on standard error
     #[arg(long, value_name = "HOW", value_enum, default_value_t = Mode::Auto, help_heading = REPORTS)]
     pub progress: Mode,
 
     #[command(flatten, next_help_heading = EXPERTS)]
     pub transfer: TransferOptions,
 
-    /// Size of each rack, instead of those of --hosts-file, in the order this machine, first host, second host, ...
+    /// Size of each rack (overrides --hosts-file), in the order this machine, first host, second host, ...
     ///
     /// 4,4,2 puts this machine and the first three hosts into one rack.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', help_heading = EXPERTS)]
     pub racks: Option<Vec<u32>>,
 
-    /// How many times more a rack's hosts can send than its link to other racks carries, for the choice of algorithm [default: 4]
+    /// Oversubscription of racks, for the choice of algorithm: hosts of a rack can send N times what its uplink carries [default: 4]
     ///
-    /// Of no effect where hosts are not in several racks (--racks, --hosts-file, --slurm).
+    /// No effect unless hosts are in several racks (--racks, --hosts-file, --slurm).
     #[arg(long, value_name = "N", value_parser = crate::transfer::oversubscription, help_heading = EXPERTS)]
     pub oversubscription: Option<f64>,
 
-    /// Let the network relay by itself, so that a stopped receiver process does not delay others
+    /// Offload relaying to the network, so that a stopped receiver process does not delay others
     ///
-    /// Supported by the fabrics sockets (in software) and cxi; over others programs relay, with a message.
+    /// Supported by the fabrics sockets (in software) and cxi; over others, processes relay and a message is printed.
     #[arg(long, help_heading = EXPERTS)]
     pub offload: bool,
 
-    /// Agent at this machine's first switch: switches copy what this machine sends once
+    /// Agent of this machine's first switch: switches copy what this machine sends once
     ///
-    /// Receivers relay if switches cannot (`rdmc help switch run`). Needs --cert, --key and --ca, and root or RDMA
-    /// devices at all hosts. Receivers have to listen (HOST:PORT), with certificates of their own: those started over ssh have none.
+    /// Receivers relay if switches cannot copy (`rdmc help switch run`). Needs --cert, --key and --ca, and root or RDMA
+    /// devices at all hosts. Receivers must listen (HOST:PORT) and have certificates: those started over ssh have none.
     #[arg(long, value_name = "HOST:PORT", requires = "cert", conflicts_with = "bwlimit",
           help_heading = EXPERTS)]
     pub switch: Option<String>,

@@ -1,4 +1,4 @@
-//! What a push changes at hosts, as text and as JSON.
+//! The changes of a push at hosts, as text and as JSON.
 
 use std::{
     fmt,
@@ -10,17 +10,17 @@ use serde::Serialize;
 
 use crate::failure::plain_name;
 
-/// How many entries of the source a push changes at a host.
+/// The number of entries that a push changes at a host.
 #[derive(Serialize)]
 pub struct Summary {
-    /// They were not there.
+    /// Entries that the host lacked.
     new: u64,
-    /// Their contents or targets differed, or they were something else.
+    /// Entries with other contents or targets, or of another kind.
     changed: u64,
-    /// Only mode, time, owner, access list or `user.*` attributes differed.
+    /// Entries of which only mode, time, owner, access list or `user.*` attributes differed.
     attributes: u64,
     kept: u64,
-    /// Only the host had them.
+    /// Entries that only the host had.
     removed: u64,
     /// The destination itself, if it is the copy of a directory: `new`, `attributes` or `kept`; not counted.
     top: Option<&'static str>,
@@ -31,7 +31,7 @@ pub struct Summary {
 #[derive(Serialize)]
 struct Others {
     count: u64,
-    /// The path of the first in the destination; empty if it is the destination itself.
+    /// The path of the first one in the destination; empty for the destination itself.
     first: String,
 }
 
@@ -51,11 +51,11 @@ impl Summary {
     }
 }
 
-/// How many entries change how: `1 new, 3 kept`.
+/// The number of entries for each kind of change: `1 new, 3 kept`.
 pub struct Counted<'a>(pub &'a Changes);
 
 impl Counted<'_> {
-    /// Whether all is there as it should be.
+    /// Whether nothing changes.
     pub fn is_nothing(&self) -> bool {
         let ChangeCounts { new, contents, attributes, removed, .. } = self.0.counts();
         let is_kept = self.0.top().is_none_or(|change| change == Change::Kept);
@@ -89,7 +89,7 @@ impl fmt::Display for Counted<'_> {
     }
 }
 
-/// What is said of directories of other users, after the name of the host; `None` if there are none.
+/// The message about directories of other users, after the name of the host; `None` if there are none.
 pub fn others_directories(host: &HostReport) -> Option<String> {
     let OthersDirectories { count, first } = host.changes.as_ref()?.others_directories()?;
     let first = match &first[..] {
@@ -105,7 +105,7 @@ pub fn others_directories(host: &HostReport) -> Option<String> {
     })
 }
 
-/// Lists what changes at hosts, a line for each entry; not what is kept. `names`: of the source's entries.
+/// Lists the changes at hosts, a line for each entry; kept entries are left out. `names`: those of the source's entries.
 pub fn write_listed<'a>(
     out: &mut impl Write,
     hosts: impl Iterator<Item = &'a HostReport>,

@@ -57,7 +57,7 @@ pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
         .collect()
 }
 
-/// Errors: the home directory of a user that is named.
+/// Checks that a destination is not in the home directory of a named user.
 fn check_home(dest: &str) -> Result<(), Failure> {
     let user = dest.strip_prefix('~').map(|rest| rest.split('/').next().unwrap_or_default());
     match user {
@@ -69,7 +69,7 @@ fn check_home(dest: &str) -> Result<(), Failure> {
     }
 }
 
-/// Errors: a word in braces other than `{host}`, of which a directory would get its name.
+/// Checks placeholders: a word in braces other than `{host}` would become part of a directory's name.
 fn check_placeholders(dest: &str) -> Result<(), Failure> {
     let is_wrong = |word: &&str| {
         *word != "host"
@@ -86,7 +86,7 @@ fn check_placeholders(dest: &str) -> Result<(), Failure> {
     }
 }
 
-/// Errors: the home directory at a host whose receiver has a directory of its own.
+/// Refuses the home directory at a host whose receiver has its own directory.
 fn refuse_home(dest: &str, host: &str) -> Result<(), Failure> {
     if !dest.starts_with('~') {
         return Ok(());
@@ -106,7 +106,7 @@ fn local_dest(args: &Args, sources: &Sources) -> String {
     }
 }
 
-/// Where all copies of `--local` are: they are no part of the source.
+/// The directory of all copies of `--local`: these are not part of the source.
 pub fn local_copies_root(args: &Args, sources: &Sources) -> Option<PathBuf> {
     args.local?;
     let dest = local_dest(args, sources);
@@ -117,7 +117,7 @@ pub fn local_copies_root(args: &Args, sources: &Sources) -> Option<PathBuf> {
     absolute(&root).ok()
 }
 
-/// Errors: `--delete` would remove files of a source on this machine, as a copy is in the source or the source in the copy.
+/// Refuses `--delete` if it would remove files of a source on this machine: a copy is in the source, or the source in a copy.
 pub fn refuse_overlap(args: &Args, hosts: &[HostPlan]) -> Result<(), Failure> {
     let is_checked = args.delete && args.local.is_some() && args.dest.is_some();
     for host in hosts.iter().filter(|_| is_checked) {
@@ -137,7 +137,7 @@ pub fn refuse_overlap(args: &Args, hosts: &[HostPlan]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A path without links, as far as it exists.
+/// The path without links, as far as it exists.
 fn resolved(path: &Path) -> PathBuf {
     let real = |ancestor: &Path| {
         let below = path.strip_prefix(ancestor).ok()?;
@@ -176,7 +176,7 @@ fn local_copies(sources: &Sources, count: usize, dest: &str) -> Result<Vec<HostP
         .collect()
 }
 
-/// Takes this machine out of the hosts, if it is one of them; its rack is the one in which it was named.
+/// Removes this machine from the hosts, if it is one of them, and puts it into the rack in which it was named.
 ///
 /// Errors: no other host is left.
 pub fn exclude_this_machine(settings: &mut PushSettings, args: &Args) -> Result<(), Failure> {
@@ -204,7 +204,7 @@ pub fn find_own_rack(settings: &mut PushSettings) {
     }
 }
 
-/// Assigns this machine and the hosts, in order, to the racks of `--racks`; without it, those of a file of hosts stay.
+/// Assigns this machine and the hosts, in order, to the racks of `--racks`; without it, those of a host file are kept.
 pub fn put_into_racks(settings: &mut PushSettings, args: &Args) -> Result<(), Failure> {
     let members = settings.hosts.len() + 1;
     let Some(sizes) = &args.racks else {

@@ -20,41 +20,41 @@ use rustix::{
 
 use crate::failure::Failure;
 
-/// Room for several events of a watched file, which have no names.
+/// A buffer for several events of a watched file, which have no names.
 const EVENTS_BYTES: usize = 512;
-/// How long a file that a writer has closed may stay unchanged until it counts as complete, unless said otherwise.
+/// The default time after which an unchanged file that a writer has closed counts as complete.
 const CLOSED: Duration = Duration::from_secs(5);
-/// How often the file is looked at, as changes by other hosts cause no events.
+/// How often the file is checked, as changes by other hosts cause no events.
 const LOOK: Duration = Duration::from_secs(1);
-/// After so long without a change the reason of the wait is said.
+/// The time without a change after which the reason of the wait is reported.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes that are compared at once.
+/// The number of bytes that are compared at once.
 const COMPARED_BYTES: usize = 256 << 10;
 
-/// Reads a file to its end, and then what is added. At the end it reads the file again: what was read is what it has, or
-/// reading fails.
+/// Reads a file to its end, and then the data that is added. At the end it reads the file again: if the contents differ from
+/// what was read, reading fails.
 pub struct Follow {
     path: PathBuf,
     file: File,
     events: OwnedFd,
-    /// For how long it must be unchanged to be complete, closed or not. Zero: until it is closed.
+    /// How long the file must be unchanged to be complete, closed or not. Zero: until it is closed.
     idle: Option<Duration>,
-    /// How much was read, and its digest.
+    /// The number of bytes read, and their digest.
     position: u64,
     digest: blake3::Hasher,
     changed_at: Instant,
-    /// A writer has closed it, and nothing was written since.
+    /// A writer has closed the file, and nothing was written since.
     is_closed: bool,
-    /// It was renamed or removed.
+    /// The file was renamed or removed.
     is_gone: bool,
     has_said: bool,
     say: Box<dyn FnMut(&str) + Send>,
 }
 
 impl Follow {
-    /// Opens the file and begins to watch it; `idle`: see `--follow-idle`. `say` gets the reason of a long wait.
+    /// Opens the file and starts to watch it; `idle`: see `--follow-idle`. `say` gets the reason of a long wait.
     ///
-    /// Errors: it is no file, or cannot be read; the system cannot watch files.
+    /// Errors: the path is not a file, or cannot be read; the system cannot watch files.
     pub fn open(
         path: &Path,
         idle: Option<Duration>,
@@ -93,14 +93,14 @@ impl Follow {
 
     /// The file's permission bits.
     ///
-    /// Errors: the system's.
+    /// Errors: those of the system.
     pub fn mode(&self) -> Result<u32, Failure> {
         let metadata = self.file.metadata();
         let metadata = metadata.map_err(Failure::while_doing(self.path.display()))?;
         Ok(metadata.permissions().mode() & 0o777)
     }
 
-    /// How long it still has to stay unchanged to be complete; `None` if that is not enough.
+    /// How much longer the file must be unchanged to be complete; `None` if time alone does not complete it.
     fn left(&self) -> Option<Duration> {
         let enough = match self.idle {
             _ if self.is_gone => Duration::ZERO,
@@ -139,7 +139,7 @@ impl Follow {
         // After the last two there are no further events.
         let ends =
             ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF | ReadFlags::IGNORED | ReadFlags::UNMOUNT;
-        // All that were read: what remains in the buffer would be lost.
+        // All events that were read: those left in the buffer would be lost.
         loop {
             let event = events.next()?.events();
             if event.contains(ReadFlags::MODIFY) {
@@ -149,7 +149,7 @@ impl Follow {
             if event.intersects(ReadFlags::MODIFY | ReadFlags::CLOSE_WRITE) {
                 self.changed_at = Instant::now();
             }
-            // A file that is open here is not gone when its last name is.
+            // A file that is open here exists even without a name.
             let is_removed =
                 event.contains(ReadFlags::ATTRIB) && self.file.metadata()?.nlink() == 0;
             self.is_gone |= event.intersects(ends) || is_removed;
@@ -159,7 +159,7 @@ impl Follow {
         }
     }
 
-    /// Errors: it is shorter than what was read.
+    /// The length of the file. Errors: it is shorter than what was read.
     fn check_length(&self) -> io::Result<u64> {
         let (length, position) = (self.file.metadata()?.len(), self.position);
         if length < position {
@@ -171,9 +171,9 @@ impl Follow {
         Ok(length)
     }
 
-    /// Reads again what was read; true if it has nothing more.
+    /// Compares the file with what was read; true if the file has no further data.
     ///
-    /// Errors: it has other contents now.
+    /// Errors: the contents have changed.
     fn compare(&self) -> io::Result<bool> {
         let (mut digest, mut at, mut buffer) = (blake3::Hasher::new(), 0, vec![0; COMPARED_BYTES]);
         while at < self.position {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     impl Followed {
-        /// Of a file with these contents, all of which are read.
+        /// Follows a file with these contents, and reads all of them.
         fn new(contents: &[u8], idle: Option<Duration>) -> Self {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("log");
@@ -281,7 +281,7 @@ mod tests {
         let expected = b"one more more more ";
         assert_eq!(followed(AT_CLOSE, &|_, file| drop(file)), expected);
         assert_eq!(followed(None, &|_, file| drop(file)), expected);
-        // Also if it stays open.
+        // Even while it is open.
         let renamed = followed(None, &|path, file| {
             fs::rename(path, path.with_extension("done")).unwrap();
             std::mem::forget(file);
@@ -329,7 +329,7 @@ mod tests {
         let error = followed.read().unwrap_err().to_string();
         assert!(error.contains("log was overwritten: its first 13 bytes"), "{error}");
 
-        // Emptied, and as long as before when it is looked at.
+        // Truncated, and as long as before at the next check.
         let followed = Followed::new(b"one two three", AT_CLOSE);
         fs::write(followed.directory.path().join("new"), b"un deux trois").unwrap();
         fs::copy(followed.directory.path().join("new"), followed.path()).unwrap();

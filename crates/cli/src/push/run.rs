@@ -126,7 +126,7 @@ pub fn launcher(args: &Args) -> Result<Launcher, Failure> {
         true => args.hosting.slurm_launcher(),
         false => args.hosting.launcher(args.local.is_some()),
     }?;
-    // The default destinations of copies on this machine are in directories of their own.
+    // The default destinations of copies on this machine are in separate directories.
     Ok(launcher.making_directories(args.mkdir || args.local.is_some() && args.dest.is_none()))
 }
 

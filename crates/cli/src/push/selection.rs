@@ -1,4 +1,4 @@
-//! `--exclude` and `--include`, whose order decides.
+//! `--exclude` and `--include`; their order matters.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use files::{Rule, Selection};
@@ -13,7 +13,7 @@ use crate::{
 pub struct Patterns(Vec<Rule>);
 
 impl Patterns {
-    /// The first option of them, if there is one.
+    /// The option of the first pattern, if there is one.
     pub fn option(&self) -> Option<&'static str> {
         self.0.first().map(option_of)
     }
@@ -32,7 +32,7 @@ fn option_of(rule: &Rule) -> &'static str {
     }
 }
 
-/// Names a pattern that has matched nothing. That may be meant, and may send what was to be left out.
+/// Reports a pattern that has matched nothing: it may be intended, or may send what should be left out.
 pub fn warn_of(rule: &Rule) {
     print_message(format_args!(
         "{} {} matches nothing that was looked at; a path begins with the name of its source, or with what is in that if the source \
@@ -74,10 +74,10 @@ impl Args for Patterns {
             .arg(arg("exclude", "Leave out what matches: *.tmp, /run/top, dir/, a/**/b").long_help(
                 "Leave out what matches: *.tmp, /run/top, dir/, a/**/b\n\nAs with rsync: the first pattern of --exclude and \
                  --include that matches decides. A path begins with the name of the source (run/top of the source \
-                 /data/run), or with what is in it if the source ends with / (top of /data/run/). / at the start of a \
-                 pattern is the start of the path, / at the end means directories only, a pattern with no other / is \
-                 compared with the last name, dir/*** is dir and all that is in it. What is below a directory that is left \
-                 out is not looked at. A pattern that matches nothing is named.",
+                 /data/run), or with its contents if the source ends with / (top of /data/run/). In a pattern, a leading \
+                 / is the start of the path, and a trailing / matches directories only. A pattern with no other / is \
+                 compared with the last name; dir/*** matches dir and everything in it. Excluded directories are not \
+                 read. A pattern that matches nothing is reported.",
             ))
             .arg(arg("include", "Do not leave out what matches, although a later --exclude does"))
     }

@@ -1,4 +1,4 @@
-//! What is pushed, and the names of its copies.
+//! The sources of a push, and the names of their copies.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use files::{ListOptions, Source, SourceError};
 
 use crate::failure::Failure;
 
-/// What the arguments name.
+/// The sources that the arguments name.
 pub struct Sources {
     paths: Vec<PathBuf>,
     kind: Kind,
@@ -20,31 +20,31 @@ enum Kind {
     Directory,
     /// One directory with `/` at its end: the destination becomes its copy.
     Contents,
-    /// Standard input, or a growing file: the destination is the path of its copy.
+    /// Standard input, or a growing file: the destination is the path of the copy.
     Stream,
-    /// Several: their copies go into the destination under their names.
+    /// Several sources: their copies go into the destination under their names.
     Several,
 }
 
-/// How the entries of directories are chosen and compared.
+/// The selection and comparison of directory entries.
 #[derive(Debug)]
 pub struct TreeOptions {
-    /// What is sent.
+    /// The selection of entries that are sent.
     pub list: ListOptions,
     /// Files at receivers are compared by their contents.
     pub by_contents: bool,
-    /// Existing directories are exchanged as a whole.
+    /// Existing directories are replaced as a whole.
     pub atomic: bool,
-    /// What only hosts have is removed.
+    /// Entries that only hosts have are removed.
     pub deletes: bool,
-    /// Hosts list what changes there.
+    /// Hosts list their changes.
     pub lists_changes: bool,
 }
 
 impl Sources {
-    /// Looks at the paths; at least one.
+    /// Examines the paths; at least one.
     ///
-    /// Errors: several without a name of their own.
+    /// Errors: several sources, of which one has no name.
     pub fn of(paths: &[PathBuf]) -> Result<Self, Failure> {
         let kind = match paths {
             [path] if path.as_os_str() == "-" => Kind::Stream,
@@ -61,14 +61,14 @@ impl Sources {
         Self { paths: vec![path.to_owned()], kind: Kind::File }
     }
 
-    /// For messages: the first path.
+    /// The first path, for messages.
     pub fn first(&self) -> &Path {
         &self.paths[0]
     }
 
-    /// Opens what is to be sent; blocks while directories are listed.
+    /// Opens the sources; blocks while directories are listed.
     ///
-    /// Errors: unreadable, or something that cannot be replicated.
+    /// Errors: a source is unreadable or cannot be replicated.
     pub fn open(&self, options: TreeOptions) -> Result<Source, Failure> {
         if options.deletes && !self.paths.iter().any(|path| path.is_dir()) {
             return Err(Failure::Usage(
@@ -86,7 +86,7 @@ impl Sources {
         Ok(source.delete(options.deletes).lists_changes(options.lists_changes))
     }
 
-    /// The path of the copy, or the directory that copies go into, under a `--dest` in which the host's name is filled
+    /// The path of the copy, or the directory that copies go into, for a `--dest` in which the host's name is filled
     /// in.
     pub fn named(&self, dest: String) -> Result<String, Failure> {
         Ok(match self.kind {
@@ -110,17 +110,17 @@ impl Sources {
         }
     }
 
-    /// The same without `--dest`, at receivers that have a directory of their own.
+    /// The default destination at receivers that have their own directory.
     pub fn name_below(&self) -> Result<&str, Failure> {
         match self.kind {
             Kind::Several => Ok("."),
-            // For receivers that write files; others have an output.
+            // For receivers that write files; others write to standard output.
             Kind::Stream => Ok("stream"),
             _ => self.name(),
         }
     }
 
-    /// The same without `--dest`, at other receivers: the same absolute path.
+    /// The default destination at other receivers: the same absolute path.
     pub fn same_path(&self) -> Result<String, Failure> {
         if self.kind == Kind::Stream {
             return Err(Failure::Usage("name the file that the stream becomes by --dest".into()));

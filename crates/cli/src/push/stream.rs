@@ -33,11 +33,11 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Serialize)]
 struct Summary<'a> {
-    /// How much was read.
+    /// The number of bytes read.
     bytes: u64,
-    /// How much is at every host that has not failed.
+    /// The number of bytes that every host has that has not failed.
     prefix_bytes: u64,
-    /// BLAKE3, of everything.
+    /// The BLAKE3 digest of the whole stream.
     digest: Option<String>,
     exit_code: Exit,
     fabric: Option<String>,
@@ -51,7 +51,7 @@ struct HostSummary<'a> {
     host: &'a str,
     /// `published`: written out and verified; `failed`; `unknown`.
     state: &'static str,
-    /// How much it has written out, as far as it has said.
+    /// The number of bytes that it has reported as written out.
     bytes: u64,
     /// The last line of output of its command.
     said: Option<&'a str>,
@@ -168,7 +168,7 @@ fn replicate(
     Ok(report)
 }
 
-/// Prints a line now and then: how much is at all hosts is not a part of a known length.
+/// Prints progress lines: the total length is unknown, so there is no percentage.
 struct Progress {
     is_shown: bool,
     names: Vec<String>,
@@ -226,7 +226,7 @@ fn print(args: &Args, report: &StreamReport, exit: Exit) {
     if let Some(error) = &common {
         print_message(error);
     }
-    // The reason of all hosts is printed once.
+    // A reason common to all hosts is printed once.
     let is_common = |reason: &str| common.as_ref().is_some_and(|error| reason.starts_with(error));
     let mut are_left = report.published() > 0;
     for host in &report.hosts {

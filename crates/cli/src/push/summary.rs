@@ -15,18 +15,18 @@ use crate::{
     output,
 };
 
-/// The most hosts that are named in a line; more are counted.
+/// The maximum number of hosts that a line names; further hosts are counted.
 const NAMES_MAX: usize = 4;
 
-/// What is pushed.
+/// The pushed object.
 pub struct Facts {
     file: PathBuf,
     bytes: u64,
-    /// Of a tree: directories, files and links.
+    /// The number of directories, files and links of a tree.
     entries: Option<usize>,
-    /// Patterns that match nothing.
+    /// Patterns that matched nothing.
     unmatched: Vec<String>,
-    /// Of what is listed, if it is.
+    /// The names of entries, if changes are listed.
     names: Option<EntryNames>,
     /// The limit of each host, in bits per second.
     bwlimit: Option<u64>,
@@ -34,35 +34,35 @@ pub struct Facts {
 
 #[derive(Serialize)]
 struct Summary<'a> {
-    /// Of several sources the first.
+    /// The path of the source, or of the first one.
     file: Cow<'a, str>,
     bytes: u64,
     /// Directories, files and links of a tree; null for a file.
     entries: Option<usize>,
-    /// Patterns of --exclude and --include that match nothing of what was looked at.
+    /// Patterns of --exclude and --include that matched no entry that was read.
     unmatched_patterns: &'a [String],
     exit_code: Exit,
-    /// Of the last group, if there was one.
+    /// The algorithm of the last group, if there was one.
     algorithm: Option<&'a str>,
     block_bytes: Option<u64>,
-    /// Of the last group, this machine included.
+    /// The number of members of the last group, including this machine.
     members: usize,
     /// The network of the blocks.
     fabric: Option<String>,
-    /// The one of this machine that most hosts reached it at, but for loopback.
+    /// The network of this machine by which most hosts reached it, except loopback.
     network: Option<Network>,
     /// The limit of each host, if there was one.
     bwlimit_bits_per_second: Option<u64>,
     /// If requested: `used`, or `unavailable: ` and the reason.
     offload: Option<String>,
-    /// Why receivers relayed instead of switches.
+    /// Why receivers relayed instead of switches copying.
     fell_back: Option<&'a str>,
     /// From the start of sending until the last receiver had all bytes.
     seconds: Option<f64>,
     bandwidth_bytes_per_second: Option<f64>,
-    /// Including start, verification and writing to disk.
+    /// The total time, including start, verification and writing to disk.
     total_seconds: f64,
-    /// Of this process.
+    /// The peak memory of this process.
     peak_resident_bytes: Option<u64>,
     error: Option<String>,
     hosts: Vec<HostSummary<'a>>,
@@ -73,34 +73,34 @@ struct HostSummary<'a> {
     host: &'a str,
     /// The path of the copy, or of the directory that copies go into.
     destination: &'a str,
-    /// `published`; `shares` the copy of another host, as both use one file system; `failed`; `unknown`: it was told to
+    /// `published`; `shares`: has the copy of another host on a shared file system; `failed`; `unknown`: was told to
     /// publish its copy and did not confirm; or `examined`, in a dry run.
     state: &'static str,
-    /// The other host, if it shares its copy.
+    /// The other host, if this host shares its copy.
     shares_with: Option<&'a str>,
     seconds: Option<f64>,
     /// From the start of the push until its copy was verified and on disk.
     published_seconds: Option<f64>,
     error: Option<&'a str>,
-    /// What it had of the source at the start; null if it has not said so.
+    /// The changes at the host; null if it has not reported them.
     changes: Option<changes::Summary>,
-    /// Bytes of an earlier session, or of a file of that name, that were not sent.
+    /// Bytes that were not sent, as the host had them from an earlier session or in the existing file.
     resumed_bytes: u64,
-    /// The complete copy existed under its name; it was verified and kept.
+    /// Whether the complete copy existed under its name; it was verified and kept.
     was_there: bool,
     /// Bytes that were sent again after other hosts were lost.
     repeated_bytes: u64,
-    /// If it was deferred: the rate of its group then.
+    /// The rate of its group when the host was deferred, if it was.
     deferred_at_bytes_per_second: Option<u64>,
-    /// If it got its copy by itself after the others: which of them it could not connect to.
+    /// The hosts that it could not connect to, if it got its copy separately, after the others.
     apart: Option<&'a str>,
-    /// Its share in the delay of its last group; 1 for all members together, the root included.
+    /// The host's share in the delay of its last group; the shares of all members, including the root, add up to 1.
     waiting_share: Option<f64>,
     peak_resident_bytes: Option<u64>,
 }
 
 impl Facts {
-    /// `lists`: what changes at hosts is listed in texts.
+    /// `lists`: whether changes at hosts are listed as text.
     pub fn new(source: &Source, bwlimit: Option<u64>, lists: bool) -> Self {
         let (bytes, entries) = (source.manifest().bytes, source.entries());
         let unmatched = source.unmatched().iter().map(|rule| rule.pattern().to_owned()).collect();
@@ -108,7 +108,7 @@ impl Facts {
         Self { file, bytes, entries, unmatched, names, bwlimit }
     }
 
-    /// How much, and in how many entries.
+    /// The length, and the number of entries.
     fn amount(&self) -> String {
         let size = size::show(self.bytes);
         match self.entries {
@@ -125,7 +125,7 @@ impl Facts {
             remarks(report);
         }
         match &report.error {
-            // The reason of all hosts is printed once.
+            // A reason common to all hosts is printed once.
             Some(error) => {
                 if !matches!(error, PushError::Cancelled) {
                     print_message(error);
@@ -160,7 +160,7 @@ impl Facts {
         }
     }
 
-    /// What would be sent to whom.
+    /// Writes what would be sent to which host.
     fn write_lacking(&self, out: &mut impl Write, report: &PushReport) -> std::io::Result<()> {
         writeln!(out, "of {} hosts lack:", self.amount())?;
         for host in report.hosts.iter().filter(|host| host.state == HostState::Examined) {
@@ -185,7 +185,7 @@ impl Facts {
             _ => format!("{published} of {all} hosts"),
         };
         let there = were_there(report);
-        // Other hosts may have failed long after that.
+        // Other hosts may have failed long after the last copy was published.
         let last_published = report.last_published().unwrap_or(report.total);
         if there.len() == published {
             let (amount, time) = (self.amount(), seconds(last_published));
@@ -261,7 +261,7 @@ impl Facts {
     }
 }
 
-/// The network of this machine that blocks travelled on, as far as that is known: over TCP, and not on this machine alone.
+/// The network of this machine that carried blocks, if known: over TCP, and not only within this machine.
 fn used_network(report: &PushReport) -> Option<Network> {
     let address = report.address.filter(|_| report.fabric == Some(Fabric::Tcp))?;
     network::own().ok()?.into_iter().find(|network| network.address == address)
@@ -278,7 +278,7 @@ fn print_copy_state(host: &HostReport) {
     }
 }
 
-/// The state of a host after a push, and the reason if it has failed, as JSON has them.
+/// The state of a host after a push, and the reason if it failed, as in JSON.
 pub fn state_and_error(state: &HostState) -> (&'static str, Option<&str>) {
     match state {
         HostState::Failed(reason) => ("failed", Some(reason.as_str())),
@@ -313,7 +313,7 @@ fn host_summary(host: &HostReport) -> HostSummary<'_> {
     }
 }
 
-/// Hosts that had the copy already, and have it at the end.
+/// Hosts that already had the copy and still have it at the end.
 fn were_there(report: &PushReport) -> Vec<&str> {
     let there = report.hosts.iter().filter(|host| host.state.has_copy() && host.was_there);
     there.map(|host| host.name.as_str()).collect()
@@ -329,12 +329,12 @@ pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Says why a host has no copy of its own.
+/// Prints why a host has no copy of its own.
 pub fn print_shared(name: &str, other: &str) {
     print_message(format_args!("{name} has the copy of {other}: both use one file system"));
 }
 
-/// Messages beside the summary.
+/// Prints messages in addition to the summary.
 fn remarks(report: &PushReport) {
     if let Some(Offload::Unavailable(reason)) = report.offload {
         print_message(format_args!("continued without --offload: {reason}"));
@@ -364,7 +364,7 @@ fn remarks(report: &PushReport) {
     }
 }
 
-/// The exit code, by the states of the hosts.
+/// The exit code for the states of the hosts.
 pub fn exit(report: &PushReport, is_interrupted: bool) -> Exit {
     match report.published() + report.examined() {
         published if published == report.hosts.len() => Exit::Done,
@@ -382,7 +382,7 @@ pub fn seconds(time: Duration) -> String {
     if seconds < 10.0 { format!("{seconds:.2} s") } else { format!("{seconds:.1} s") }
 }
 
-/// Bytes per second at each receiver; none for an empty file.
+/// Bytes per second at each receiver; `None` for an empty file.
 pub fn bandwidth(bytes: u64, time: Duration) -> Option<f64> {
     let seconds = time.as_secs_f64();
     (bytes > 0 && seconds > 0.0).then(|| bytes as f64 / seconds)

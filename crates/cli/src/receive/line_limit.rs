@@ -1,16 +1,16 @@
-//! How many lines of one kind a log gets.
+//! Limits the number of log lines of one kind.
 
 use std::time::Duration;
 
-/// A minute, for which lines are counted.
+/// The period for which lines are counted.
 const PERIOD: Duration = Duration::from_secs(60);
-/// The most lines in it, of what has failed.
+/// The maximum number of lines about failures per period.
 const FAILURES_MAX: u64 = 20;
-/// The most in it, of copies: a script may push many small files.
+/// The maximum number of lines about copies per period: a script may push many small files.
 const COPIES_MAX: u64 = 200;
 
-/// Limits lines that a peer causes, so that it cannot fill a disk or have other lines dropped; what is left out is counted. Time is an
-/// argument, counted from any beginning.
+/// Limits lines that a peer causes, so that it cannot fill a disk or displace other lines; omitted lines are counted. Time is an
+/// argument, from any epoch.
 #[derive(Debug)]
 pub struct LineLimit {
     lines_max: u64,
@@ -19,37 +19,37 @@ pub struct LineLimit {
 }
 
 impl LineLimit {
-    /// 20 lines a minute: of what costs a peer nothing.
+    /// A limit of 20 lines a minute, for events that cost a peer nothing.
     pub fn of_failures() -> Self {
         Self { lines_max: FAILURES_MAX, since: None, lines: 0 }
     }
 
-    /// 200 lines a minute.
+    /// A limit of 200 lines a minute.
     pub fn of_copies() -> Self {
         Self { lines_max: COPIES_MAX, ..Self::of_failures() }
     }
 
-    /// Whether one more line may be printed now. [`LineLimit::left_out`] comes first.
+    /// Whether one more line may be printed now. Call [`LineLimit::left_out`] first.
     pub fn admits(&mut self, now: Duration) -> bool {
         self.since.get_or_insert(now);
         self.lines += 1;
         self.lines <= self.lines_max
     }
 
-    /// How many lines were left out in a period that is over; once for each period. None if there were none.
+    /// The number of lines omitted in the last period, once after its end; `None` if no line was omitted.
     pub fn left_out(&mut self, now: Duration) -> Option<u64> {
         let is_over = self.since.is_some_and(|since| now.saturating_sub(since) >= PERIOD);
         is_over.then(|| self.end()).flatten()
     }
 
-    /// The same for a period that ends early.
+    /// Ends the period early; returns the same as [`LineLimit::left_out`].
     pub fn end(&mut self) -> Option<u64> {
         self.since = None;
         let lines = std::mem::take(&mut self.lines);
         lines.checked_sub(self.lines_max).filter(|&left_out| left_out > 0)
     }
 
-    /// Whether there is nothing to be counted.
+    /// Whether no period is running.
     pub fn is_idle(&self) -> bool {
         self.since.is_none()
     }

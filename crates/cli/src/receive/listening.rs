@@ -1,4 +1,4 @@
-//! A receiver that listens: its sessions.
+//! A receiver that listens, and its sessions.
 
 use std::{
     collections::BTreeMap,
@@ -24,22 +24,22 @@ use crate::{
 
 const TICK: Duration = Duration::from_millis(50);
 
-/// How a receiver listens.
+/// The settings of a receiver that listens.
 pub struct Listening<'a> {
     pub address: SocketAddr,
     /// Names of roots that are accepted; empty for all.
     pub allowed: &'a [String],
-    /// For all sessions.
+    /// Settings of all sessions.
     pub settings: &'a ReceiverSettings,
     pub takes_part_in_benches: bool,
-    /// Ends after one push.
+    /// Whether the receiver ends after one push.
     pub once: bool,
 }
 
-/// Sessions on their threads.
+/// The running sessions, each on its own thread.
 struct Running<'a> {
     listening: &'a Listening<'a>,
-    /// Roots have certificates, not a secret.
+    /// Whether roots have certificates, not a secret.
     certified: bool,
     log: Arc<Mutex<Log>>,
     places: Sessions,
@@ -95,7 +95,7 @@ impl Listening<'_> {
         }
         drop(listener);
         running.end();
-        // SIGTERM ends a service, which is no failure; with `--once` the awaited push is missing.
+        // SIGTERM ends a service without a failure; with `--once` the expected push is missing.
         if interrupt.is_termination() && !self.once { Ok(()) } else { Err(Failure::Interrupted) }
     }
 }
@@ -104,7 +104,7 @@ impl Running<'_> {
     fn serve_once(&self, channel: Channel) -> Result<(), Failure> {
         let (root, settings) = (self.root(&channel), self.listening.settings);
         let outcome = serve(channel, settings, self.listening.takes_part_in_benches);
-        // The error is the command's.
+        // The command reports the error.
         if outcome.is_ok() {
             lock(&self.log).ended(&root, &outcome, &settings.reception.take_record());
         }
@@ -116,7 +116,7 @@ impl Running<'_> {
         Root::of(channel, self.listening.allowed, self.certified)
     }
 
-    /// Starts to serve a root, or to tell it why it is refused.
+    /// Starts to serve a root, or to notify it of its refusal.
     fn admit(&mut self, channel: Channel) {
         let root = self.root(&channel);
         let now = lock(&self.log).now();
@@ -147,12 +147,12 @@ impl Running<'_> {
         };
         match thread::Builder::new().name("rdmc-session".into()).spawn(session) {
             Ok(thread) => drop(self.sessions.insert(number, Session { thread, reception })),
-            // The connection is closed, which the root reports.
+            // The connection is closed; the root reports that.
             Err(_) => self.places.ended(number),
         }
     }
 
-    /// Tells a root the reason: a session that ends before it begins.
+    /// Sends a root the reason of its refusal, by a session that ends at once.
     fn refuse(&mut self, channel: Channel, reason: &str) {
         let settings = self.settings();
         settings.reception.end(reason);
@@ -167,7 +167,7 @@ impl Running<'_> {
         ReceiverSettings { reception: Arc::default(), ..self.listening.settings.clone() }
     }
 
-    /// Looks which sessions have ended, and which make progress.
+    /// Checks which sessions have ended, and which make progress.
     fn look(&mut self) {
         let now = {
             let mut log = lock(&self.log);

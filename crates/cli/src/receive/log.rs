@@ -1,4 +1,4 @@
-//! The log of a receiver that listens: who pushed what, and who was rejected.
+//! The log of a receiver that listens: pushes, refusals and rejected connections.
 
 use std::{
     collections::BTreeMap,
@@ -15,30 +15,30 @@ use files::{
 use super::{line_limit::LineLimit, root::Root};
 use crate::failure::print_message;
 
-/// The most roots whose lines are counted apart.
+/// The maximum number of roots whose lines are counted separately.
 const ROOTS_MAX: usize = 1000;
 
-/// Prints lines to standard error. All that a peer can cause are limited and counted.
+/// Prints lines to standard error. Lines that a peer can cause are limited and counted.
 #[derive(Debug)]
 pub struct Log {
     started: Instant,
-    /// Of peers that did not authenticate.
+    /// Lines about peers that did not authenticate.
     rejected: LineLimit,
-    /// Of roots without a copy.
+    /// Lines about pushes without a copy.
     failed: RootLines,
-    /// Of copies.
+    /// Lines about copies.
     copied: RootLines,
 }
 
-/// Lines about roots, which are counted apart.
+/// Lines about roots, counted separately for each root.
 #[derive(Debug)]
 struct RootLines {
     limit: fn() -> LineLimit,
-    /// What a line is about, in the plural.
+    /// The description of the lines, in the plural.
     what: &'static str,
     /// By [`Root::identity`].
     roots: BTreeMap<String, LineLimit>,
-    /// Of all further roots.
+    /// The limit for all further roots together.
     others: LineLimit,
 }
 
@@ -52,12 +52,12 @@ impl Log {
         }
     }
 
-    /// Since the start, for what counts time.
+    /// The time since the start.
     pub fn now(&self) -> Duration {
         self.started.elapsed()
     }
 
-    /// A peer has not authenticated.
+    /// Logs that a peer has not authenticated.
     pub fn rejected(&mut self, error: impl Display) {
         self.count();
         if self.rejected.admits(self.now()) {
@@ -65,12 +65,12 @@ impl Log {
         }
     }
 
-    /// A session is not served.
+    /// Logs that a push was refused.
     pub fn refused(&mut self, root: &Root, reason: &str) {
         self.failure(root, format_args!("refused a push from {root}: {reason}"));
     }
 
-    /// A session has ended.
+    /// Logs the end of a session.
     pub fn ended(
         &mut self,
         root: &Root,
@@ -83,7 +83,7 @@ impl Log {
         let length = record.bytes.map_or(String::new(), |bytes| format!(" of {bytes} bytes"));
         match (outcome, &record.destination) {
             (Ok(path), Some(_)) => {
-                // In quotes a name cannot look like the rest of the line.
+                // Quotes keep a name from imitating the rest of the line.
                 let what = path.as_ref().map_or("a stream".into(), |path| format!("{path:?}"));
                 let digest = record.digest.map(|digest| blake3::Hash::from_bytes(digest).to_hex());
                 let digest = digest.map_or(String::new(), |hex| format!(", blake3 {hex}"));
@@ -102,7 +102,7 @@ impl Log {
         }
     }
 
-    /// Prints how many lines were left out, once a minute.
+    /// Prints the number of omitted lines, once a minute.
     pub fn count(&mut self) {
         let now = self.now();
         print_rejected(self.rejected.left_out(now));
@@ -110,7 +110,7 @@ impl Log {
         self.copied.count(now);
     }
 
-    /// Prints how many lines were left out since.
+    /// Prints the number of lines that were omitted in the last, incomplete period.
     pub fn end(&mut self) {
         print_rejected(self.rejected.end());
         self.failed.end();

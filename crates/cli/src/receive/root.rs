@@ -1,4 +1,4 @@
-//! Who has connected to a receiver that listens.
+//! The roots that connect to a receiver that listens.
 
 use std::{
     fmt,
@@ -8,7 +8,7 @@ use std::{
 use ring::digest::{SHA256, digest};
 use session::Channel;
 
-/// The most names of a certificate that are kept.
+/// The maximum number of names that are kept of a certificate.
 const NAMES_MAX: usize = 4;
 /// Leading bits of an IPv6 address that hosts cannot choose by themselves.
 const PREFIX_BITS: u32 = 64;
@@ -17,14 +17,14 @@ const PREFIX_BITS: u32 = 64;
 #[derive(Clone, Debug)]
 pub struct Root {
     address: SocketAddr,
-    /// Of its certificate: those that are allowed by name, or all; none where a secret authenticates.
+    /// Names of the certificate: those that are allowed by name, or all; empty if a secret authenticates the root.
     names: Vec<String>,
     /// The SHA-256 digest of a certificate without names, in hexadecimal.
     fingerprint: Option<String>,
 }
 
 impl Root {
-    /// `allowed`: the names of roots that are accepted; empty for all. `certified`: it has a certificate, not the secret.
+    /// `allowed`: the names of roots that are accepted; empty for all. `certified`: the root has a certificate, not the secret.
     pub fn of(channel: &Channel, allowed: &[String], certified: bool) -> Self {
         let names = channel.peer_names();
         let is_allowed = |name: &&String| allowed.iter().any(|one| one.eq_ignore_ascii_case(name));
@@ -36,14 +36,15 @@ impl Root {
         Self { address: channel.peer(), names, fingerprint }
     }
 
-    /// One that a secret has authenticated.
+    /// A root that a secret has authenticated.
     #[cfg(test)]
     pub fn at(address: SocketAddr) -> Self {
         Self { address, names: Vec::new(), fingerprint: None }
     }
 
-    /// What limits on one root count by: its certificate's name, or the certificate if it has none; or, since all that share a secret are alike, its address; of IPv6
-    /// the network, whose hosts have as many addresses as they like.
+    /// The key by which the limits of one root count: a name of its certificate, or the certificate if it has no name; with a
+    /// secret, which all roots share, its address, or of IPv6 addresses the network, whose hosts can choose any number of
+    /// addresses.
     pub fn identity(&self) -> String {
         match (self.names.first().or(self.fingerprint.as_ref()), self.address.ip().to_canonical()) {
             (Some(name), _) => name.clone(),
@@ -68,7 +69,7 @@ impl fmt::Display for Root {
     }
 }
 
-/// As OpenSSL prints it, but for the colons.
+/// The SHA-256 fingerprint as OpenSSL prints it, without colons.
 fn fingerprint(certificate: &[u8]) -> String {
     let digest = digest(&SHA256, certificate);
     digest.as_ref().iter().map(|byte| format!("{byte:02X}")).collect()

@@ -7,7 +7,7 @@ use session::Channel;
 
 use crate::failure::{Failure, print_message};
 
-/// Serves a push, a stream or, if it takes part in those, a bench.
+/// Serves a push, a stream or, with `takes_part_in_benches`, a bench.
 pub fn serve(
     channel: Channel,
     settings: &ReceiverSettings,
@@ -19,7 +19,7 @@ pub fn serve(
     }
 }
 
-/// How a command fails because of a session.
+/// The failure of the command for the error of a session.
 pub fn failure(error: ReceiveError) -> Failure {
     match error {
         ReceiveError::Stopped => Failure::Interrupted,

@@ -1,20 +1,20 @@
-//! Which roots' sessions run at the same time.
+//! Limits the sessions of roots that run at the same time.
 
 use std::{collections::BTreeMap, time::Duration};
 
-/// The most sessions at once.
+/// The maximum number of concurrent sessions.
 pub const SESSIONS_MAX: usize = 32;
-/// The most of one root.
+/// The maximum number of concurrent sessions of one root.
 pub const SESSIONS_OF_ROOT_MAX: usize = 16;
-/// The most roots that are being told that they are refused.
+/// The maximum number of roots that are being notified of a refusal at the same time.
 const REFUSALS_MAX: usize = 32;
-/// How long a session must have made no progress to be ended for another one.
+/// The time without progress after which a session may be ended for another one.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// The sessions of a receiver that listens, by number. Decides who is served; time is an argument, counted from any beginning.
+/// The sessions of a receiver that listens, by number. Decides which roots are served; time is an argument, from any epoch.
 ///
-/// One root cannot take all places: it has half of them at most. At a limit, the session that has made no progress for longest
-/// ends for a new one, if that is a minute or more: one of the same root, or of the root with the most sessions.
+/// One root cannot take all places: it gets at most half of them. At a limit, the session that has made no progress for longest
+/// is ended for a new one, after a minute or more: one of the same root, or of the root with the most sessions.
 #[derive(Default, Debug)]
 pub struct Sessions {
     running: BTreeMap<u64, Running>,
@@ -30,21 +30,21 @@ struct Running {
     is_ending: bool,
 }
 
-/// What becomes of a new session.
+/// The decision on a new session.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Admission {
-    /// It runs, under this number.
+    /// The session runs, under this number.
     Runs(u64),
-    /// The same, and this other one has to end.
+    /// The session runs under the first number; the session with the second number must end.
     RunsInsteadOf(u64, u64),
-    /// The root is told that it is refused, for this reason; then [`Sessions::refused`].
+    /// The root is notified of the refusal, with this reason; call [`Sessions::refused`] afterwards.
     Refused(String),
-    /// So many are being told already that the connection is only closed.
+    /// The connection is closed without a reason, as too many roots are being notified.
     Dropped,
 }
 
 impl Sessions {
-    /// A root has connected; `root` identifies it.
+    /// Decides on a session of a root that has connected; `root` identifies the root.
     pub fn admit(&mut self, root: &str, now: Duration) -> Admission {
         let active = || self.running.values().filter(|session| !session.is_ending);
         let (all, own) =
@@ -66,7 +66,7 @@ impl Sessions {
         Admission::RunsInsteadOf(number, other)
     }
 
-    /// How far a session is: any number that changes with its progress.
+    /// Notes the progress of a session: any number that changes with it.
     pub fn progress(&mut self, number: u64, progress: u64, now: Duration) {
         if let Some(session) = self.running.get_mut(&number)
             && session.progress != progress
@@ -75,12 +75,12 @@ impl Sessions {
         }
     }
 
-    /// A session has ended.
+    /// Removes a session that has ended.
     pub fn ended(&mut self, number: u64) {
         self.running.remove(&number);
     }
 
-    /// A root was told that it is refused.
+    /// Notes that a root was notified of its refusal.
     pub fn refused(&mut self) {
         self.refusals = self.refusals.saturating_sub(1);
     }
@@ -96,7 +96,7 @@ impl Sessions {
         })
     }
 
-    /// The session that is idle for longest, among those of the root with the most.
+    /// The session that has been idle longest, among those of the root with the most sessions.
     fn idlest(&self, now: Duration, is_allowed: impl Fn(&Running) -> bool) -> Option<u64> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for session in self.running.values() {
@@ -158,7 +158,7 @@ mod tests {
         assert!(
             matches!(sessions.admit("d", later), Admission::RunsInsteadOf(_, first) if first == own[0])
         );
-        // It has not ended, and does not count any more; the next one is idle for less than a minute.
+        // The session has not ended, but no longer counts; the next one has been idle for less than a minute.
         sessions.ended(own[0]);
         // Progress keeps a session.
         let end = later + IDLE;

@@ -1,4 +1,4 @@
-//! The nodes of a job.
+//! The nodes of a Slurm job.
 
 use std::env;
 
@@ -11,7 +11,7 @@ use crate::{
 /// The variable with the nodes of a job, as a list with ranges.
 const NODES: &str = "SLURM_JOB_NODELIST";
 
-/// The nodes of this process's job, in racks where Slurm knows its leaf switches.
+/// The nodes of this process's job, in racks if Slurm knows the leaf switches.
 ///
 /// Blocks until `scontrol` has answered, some seconds at most. Errors: not in a job; not a list of nodes.
 pub fn hosts() -> Result<Vec<Host>, Failure> {
@@ -41,7 +41,7 @@ fn parse(list: &str) -> Result<Vec<Host>, String> {
 mod tests {
     use super::*;
 
-    /// As `scontrol show hostlistsorted` of Slurm 22.05 prints them.
+    /// Lists as `scontrol show hostlistsorted` of Slurm 22.05 prints them.
     #[test]
     fn lists_of_nodes_are_expanded() {
         let names = |list: &str| -> Vec<String> {

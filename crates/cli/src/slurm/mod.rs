@@ -1,4 +1,4 @@
-//! `--slurm`: the nodes of the job that this process runs in, and how Slurm starts receivers on them (docs/slurm.md).
+//! `--slurm`: the nodes of this process's Slurm job, and the start of receivers on them by Slurm (docs/slurm.md).
 
 mod allocation;
 mod scontrol;

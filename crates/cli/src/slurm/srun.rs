@@ -2,8 +2,8 @@
 
 use crate::hosts::{HOSTS_MAX, expand, split};
 
-/// Its words; `{host}` stands for the nodes and `{count}` for their number. Standard input goes to all tasks, over
-/// connections that Slurm authenticates. Tasks share what the job has with its other steps, and one that fails ends no other.
+/// The words of the command; `{host}` stands for the nodes and `{count}` for their number. Standard input goes to all tasks, over
+/// connections that Slurm authenticates. Tasks share the job's resources with other steps, and a failing task ends no other.
 pub const WORDS: [&str; 13] = [
     "srun",
     "--nodes={count}",
@@ -20,7 +20,7 @@ pub const WORDS: [&str; 13] = [
     "--wait=0",
 ];
 
-/// The nodes whose tasks have ended with a failure, by a line such as `srun: error: n[2-3]: tasks 1-2: Exited with exit code 7`.
+/// The nodes whose tasks have failed, from a line such as `srun: error: n[2-3]: tasks 1-2: Exited with exit code 7`.
 pub fn failed_nodes(line: &str) -> Vec<String> {
     let words = line.strip_prefix("srun: error: ").and_then(|rest| rest.split_once(": task"));
     let entries = words.and_then(|(list, _)| split(list).ok()).unwrap_or_default();
@@ -32,7 +32,7 @@ pub fn failed_nodes(line: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// As Slurm 22.05 prints them.
+    /// Lines as Slurm 22.05 prints them.
     #[test]
     fn nodes_that_fail_are_known() {
         for (line, nodes) in [

@@ -1,11 +1,11 @@
-//! What `scontrol show topology` prints: a switch on each line.
+//! The output of `scontrol show topology`: one switch per line.
 
 use std::collections::HashMap;
 
 use crate::hosts::{HOSTS_MAX, expand, split};
 
-/// The rack of each node, counted from 1: the leaf switch (level 0) that it is at. Lines of another form are ignored, as
-/// are all where no switch is known.
+/// The rack of each node, counted from 1: its leaf switch (level 0). Lines of another form are ignored, as
+/// are all lines if Slurm knows no switch.
 pub fn racks(text: &str) -> HashMap<String, u32> {
     let mut racks = HashMap::new();
     let leaves = text.lines().filter(|line| value(line, "Level") == Some("0"));

@@ -19,7 +19,7 @@ pub struct Asked {
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// As JSON, for programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
 }
@@ -35,7 +35,7 @@ impl Asked {
         write(&answer, self.json, show)
     }
 
-    /// Runs what asks the agent.
+    /// Runs `ask` with a connection to the agent.
     pub fn ask<A>(&self, ask: impl AsyncFnOnce(Agent) -> Result<A, Failure>) -> Result<A, Failure> {
         let certificates = setup::certificates(&self.credentials)?;
         setup::runtime()?.block_on(async {
@@ -76,13 +76,13 @@ struct GroupList {
     groups: Vec<proto::GroupReport>,
 }
 
-/// Show a switch's groups: the copies for each, and the progress of receivers
+/// Show a switch's groups: the copies for each group, and the progress of receivers
 #[derive(Debug, clap::Args)]
 pub struct Groups {
     #[command(flatten)]
     pub asked: Asked,
 
-    /// With what the switch has counted of each group: its sender's packets and each receiver's answers
+    /// Include the counters of each group: packets of its sender and answers of each receiver
     #[arg(long)]
     counters: bool,
 }
@@ -130,9 +130,9 @@ struct SwitchList {
     switches: Vec<proto::PlannedSwitch>,
 }
 
-/// Show where switches would copy for a group, by their own routes; changes nothing
+/// Show where switches would copy for a group, by their current routes; changes nothing
 ///
-/// Send it to the sender's first switch. `rdmc plan --in-switch` does the same for a described topology.
+/// The agent must be that of the sender's first switch. `rdmc plan --in-switch` does the same for a described topology.
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     #[command(flatten)]
@@ -142,7 +142,7 @@ pub struct Plan {
     #[arg(long, value_name = "IP")]
     sender: IpAddr,
 
-    /// The receivers' addresses; with Ethernet addresses for bridges that have no IP address
+    /// The receivers' addresses, with Ethernet addresses if bridges have no IP address
     /// (10.0.0.2=02:00:00:00:00:02)
     #[arg(long, value_name = "IP[=MAC],...", required = true, value_delimiter = ',')]
     receivers: Vec<Receiver>,

@@ -6,14 +6,14 @@ use data_plane::KernelPlane;
 
 use crate::failure::{Failure, print_message};
 
-/// Remove the program from this switch's ports, and its groups (needs what `run` needs; end the agent first)
+/// Remove the kernel program and its groups from this switch (same privileges as `run`; end the agent first)
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The ports, as given to the agent
+    /// Ports, as given to the agent
     #[arg(long, value_name = "NAME,...", required = true, value_delimiter = ',')]
     ports: Vec<String>,
 
-    /// Where the kernel keeps the groups
+    /// Directory of the groups, as given to the agent
     #[arg(long, value_name = "DIR", default_value = super::run::DIRECTORY)]
     pin: PathBuf,
 }

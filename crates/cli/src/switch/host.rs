@@ -1,4 +1,4 @@
-//! `rdmc switch host`: the state of this host's daemon.
+//! `rdmc switch host`: the state of the host daemon.
 
 use std::{io, path::PathBuf};
 
@@ -7,14 +7,14 @@ use control::host::client::Host;
 use super::{ask, setup, text};
 use crate::failure::Failure;
 
-/// Show this host's daemon: the groups that applications send to, and listening services
+/// Show the host daemon's state: the groups that applications send to, and listening services
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The Unix socket of `rdmc switch join`
+    /// Unix socket of `rdmc switch join`
     #[arg(long, value_name = "PATH", default_value = setup::SOCKET)]
     socket: PathBuf,
 
-    /// As JSON, for programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub json: bool,
 }

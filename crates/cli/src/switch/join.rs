@@ -1,4 +1,4 @@
-//! `rdmc switch join`: the daemon of a host.
+//! `rdmc switch join`: the host daemon.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -18,27 +18,27 @@ use crate::{
     logging,
 };
 
-/// The file's owner, group and all others.
+/// All permissions of owner, group and others.
 const MODE_MAX: u32 = 0o777;
 
 const EXAMPLES: &str = "\
 Example, at a host whose first switch is tor-a:
   rdmc switch join --listen 10.0.0.1:4789 --switch tor-a:4790 --cert host.pem --key host.key --ca ca.pem
 
-Applications on this host create groups, and listen for others', over the socket. Its permissions decide who may
-act for this host: by default the daemon's user, with --socket-mode 660 also the socket's group.
-The certificate must be for the names and addresses by which other daemons connect to this one, and for those of
-its applications (subjectAltName).";
+Over the socket, applications on this host create groups, and listen for groups of others. The socket's permissions
+decide who may act for this host: by default the daemon's user, with --socket-mode 660 also the socket's group.
+The certificate must have the names and addresses by which other daemons connect to this one, and those of its
+applications (subjectAltName).";
 
 /// Let this host's applications create groups that switches copy
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Listen for other hosts' daemons on this address (port 0 takes a free one and prints it)
+    /// Listen for other host daemons on this address (port 0 selects a free one and prints it)
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
-    /// Agent at this host's first switch (`rdmc switch run`)
+    /// Agent of this host's first switch (`rdmc switch run`)
     #[arg(long, value_name = "HOST:PORT")]
     switch: String,
 
@@ -53,8 +53,8 @@ pub struct Args {
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Daemons, by a name of their certificate, that may request members for any sender's groups; may be
-    /// given several times. Others may for their own addresses only
+    /// Certificate name of a daemon that may request members for groups of any sender; may be given several
+    /// times. Other daemons may do so only for their own addresses
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 
@@ -63,7 +63,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     answer_within_ms: u64,
 
-    /// Log to stderr (or choose the level with RUST_LOG)
+    /// Log to stderr (RUST_LOG sets the level)
     #[arg(short, long)]
     verbose: bool,
 }
@@ -73,7 +73,7 @@ fn mode(text: &str) -> Result<u32, String> {
     mode.ok_or_else(|| "permissions are octal digits, such as 600 or 660".to_owned())
 }
 
-/// Serves until it is interrupted.
+/// Serves applications and other daemons until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let certificates = setup::certificates(&args.credentials)?;
     let stop = Interrupt::catch(false)?.begin().flag();

@@ -47,7 +47,7 @@ impl Metrics {
     }
 }
 
-/// A label's value. In the format backslash, quote and line feed are escaped.
+/// A label's value: the format requires backslash, quote and line feed to be escaped.
 fn escape(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -59,7 +59,7 @@ fn labels(pairs: &[(&str, &str)]) -> String {
     format!("{{{}}}", pairs.join(","))
 }
 
-/// A metric with its samples: labels and value. Without samples nothing.
+/// Writes a metric with its samples (labels and value); nothing without samples.
 fn metric<V: Display>(
     out: &mut impl Write,
     (name, kind, help): (&str, &str, &str),
@@ -97,7 +97,7 @@ fn write(state: &State, out: &mut impl Write) -> io::Result<()> {
     write_groups(name, groups, out)
 }
 
-/// Labels of a group of a switch, and one more.
+/// Labels of a group of a switch, and optionally one more.
 fn of_group(switch: &str, group: &GroupReport, more: Option<(&str, &str)>) -> String {
     let key = group.key.clone().unwrap_or_default();
     let id = format!("{:#x}", key.id);
@@ -106,10 +106,10 @@ fn of_group(switch: &str, group: &GroupReport, more: Option<(&str, &str)>) -> St
     labels(&pairs)
 }
 
-/// Groups whose counters are written, at most: groups come and go, and each has a sample for each counter.
+/// The maximum number of groups whose counters are written: groups change often, and each adds a sample per counter.
 const COUNTED_GROUPS_MAX: usize = 100;
 
-/// Counters of a group by name, its members' answers together.
+/// Counters of a group by name, with the sums of its members' answers.
 fn sums(group: &GroupReport) -> BTreeMap<&str, u64> {
     let mut sums = BTreeMap::new();
     if let Some(counters) = &group.counters {
@@ -168,14 +168,14 @@ fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io:
     metric(out, ("group_member_lag_packets", "gauge", help), of_members(lag))
 }
 
-/// Packet numbers have 24 bits, and wrap around.
+/// The number of packet numbers: 24 bits, which wrap around.
 const NUMBERS: u32 = 1 << 24;
 
-/// How far a member is behind the first one.
+/// How many packets a member lags behind the most advanced one.
 fn lag(group: &GroupReport, index: usize) -> u32 {
     let own = group.members[index].expected_psn;
     let ahead = group.members.iter().map(|other| other.expected_psn.wrapping_sub(own) % NUMBERS);
-    // More than half of all numbers ahead is behind.
+    // A difference of more than half of all numbers means behind.
     ahead.filter(|ahead| *ahead < NUMBERS / 2).max().unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! `rdmc switch`: groups that switches copy.
+//! `rdmc switch`: groups for which switches copy.
 
 mod ask;
 mod detach;
@@ -14,9 +14,9 @@ use clap::Subcommand;
 
 use crate::failure::{Exit, Failure};
 
-/// Let switches copy for groups, instead of receivers that relay
+/// Let switches copy messages for groups, instead of receivers relaying them
 ///
-/// An agent runs at each Linux switch that copies. Hosts request groups from it; these commands also show its state.
+/// An agent runs at each Linux switch that copies. Hosts request groups from it. Other commands show its state.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]

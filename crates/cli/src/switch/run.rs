@@ -25,11 +25,11 @@ use crate::{
     logging,
 };
 
-/// The default directory of the program's maps.
+/// The default directory for the maps of the kernel program.
 pub const DIRECTORY: &str = "/sys/fs/bpf/rdmc";
 
 const EXAMPLES: &str = "\
-Example, for a top-of-rack switch with two hosts, and a spine behind swp3 that copies as well:
+Example, for a top-of-rack switch with two hosts, and behind swp3 a spine that also copies:
   rdmc switch run --ports swp1,swp2,swp3 --next swp3=spine:4790 --listen 0.0.0.0:4790 \\
       --cert tor-a.pem --key tor-a.key --ca ca.pem --trust spine
 
@@ -38,27 +38,27 @@ If spines only forward, name the switch that copies for remote addresses:
 
 The kernel forwards as before, by its bridges and routes, which the agent follows. Groups are kept in the kernel:
 they continue when the agent ends or restarts. `rdmc switch detach` removes them.
-A host may request groups that it sends to: its certificate must be for the address that it sends from
-(subjectAltName). --trust names those that may request any group, such as agents of other switches.";
+A host may request only groups that it sends to: its certificate must be for the address that it sends from
+(subjectAltName). --trust names peers that may request any group, such as agents of other switches.";
 
 /// Serve groups at this switch (needs root, or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN)
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, next_help_heading = USUAL)]
 pub struct Args {
-    /// The switch's ports: its interfaces to hosts and other switches
+    /// Ports of the switch: its interfaces to hosts and other switches
     #[arg(long, value_name = "NAME,...", required = true, value_delimiter = ',')]
     ports: Vec<String>,
 
     /// Listen for requests on this address
     ///
-    /// Port 0 takes a free one and prints it.
+    /// Port 0 selects a free one and prints it.
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
     /// Data plane
     ///
-    /// A program in the kernel, beside its bridges and routes; or a bridge in userspace, whose ports must have no
-    /// addresses and no other bridge.
+    /// kernel: a program in the kernel, beside its bridges and routes; userspace: a bridge in userspace, whose ports must
+    /// have no addresses and no other bridge.
     #[arg(long, value_enum, default_value = "kernel")]
     plane: PlaneKind,
 
@@ -66,48 +66,48 @@ pub struct Args {
     #[arg(long, value_name = "NAME", help_heading = EXPERTS)]
     name: Option<String>,
 
-    /// Another agent: behind a port (swp3=spine:4790), or on the path to these addresses (10.2.0.0/16=tor-b:4790)
+    /// Another agent: behind a port (swp3=spine:4790), or on the path to some addresses (10.2.0.0/16=tor-b:4790)
     ///
     /// May be given several times.
     #[arg(long, value_name = "WHERE=HOST:PORT")]
     next: Vec<NextAgent>,
 
-    /// Peers, by a name of their certificate, that may request groups of any sender
+    /// Certificate name of a peer that may request groups of any sender
     ///
     /// May be given several times.
     #[arg(long, value_name = "NAME")]
     trust: Vec<String>,
 
-    /// Remove groups without packets or requests for this time
+    /// Remove groups that had no packets or requests for this time
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(2..=3600),
           help_heading = EXPERTS)]
     stale_after: u64,
 
-    /// Suspect receivers that have not acknowledged for this time what others have
+    /// Suspect receivers that lag behind the acknowledgements of others for this time
     ///
     /// Their hosts are asked before they are removed. An RDMA device gives up after about a second.
     #[arg(long, value_name = "MS", default_value_t = Liveness::default().silent_after.as_millis() as u64,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000), help_heading = EXPERTS)]
     silent_after_ms: u64,
 
-    /// Take receivers for lost whose ports have had no carrier for this time
+    /// Treat receivers as lost if their ports have had no carrier for this time
     #[arg(long, value_name = "MS", default_value_t = Liveness::default().carrier_lost_after.as_millis() as u64,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000), help_heading = EXPERTS)]
     carrier_lost_after_ms: u64,
 
-    /// The most groups of one sending host
+    /// Maximum number of groups of one sending host
     #[arg(long, value_name = "COUNT", default_value_t = agent::GROUPS_PER_HOST_MAX as u32, value_parser = clap::value_parser!(u32).range(1..=65_536),
           help_heading = EXPERTS)]
     groups_per_host: u32,
 
-    /// Directory in a BPF file system for the groups, one for each switch
+    /// Directory in a BPF file system for the groups; each switch needs its own
     #[arg(long, value_name = "DIR", default_value = DIRECTORY, help_heading = EXPERTS)]
     pin: PathBuf,
 
     #[command(flatten)]
     credentials: CredentialFiles,
 
-    /// Log to stderr (or choose the level with RUST_LOG)
+    /// Log to stderr (RUST_LOG sets the level)
     #[arg(short, long, help_heading = REPORTS)]
     verbose: bool,
 }
@@ -118,7 +118,7 @@ enum PlaneKind {
     Userspace,
 }
 
-/// Serves until it is interrupted.
+/// Serves groups until it is interrupted.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let certificates = setup::certificates(&args.credentials)?;
     let stop = Interrupt::catch(false)?.begin().flag();

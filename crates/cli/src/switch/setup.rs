@@ -6,12 +6,12 @@ use session::{Certificates, Credentials};
 
 use crate::{credentials::CredentialFiles, failure::Failure};
 
-/// The default socket of a host's daemon.
+/// The default socket of the host daemon.
 pub const SOCKET: &str = "/run/rdmc/switch.sock";
 /// Polling interval of [`until`].
 const TICK: Duration = Duration::from_millis(50);
 
-/// The certificates; agents do not accept secrets, by which any host could act for all others.
+/// Reads the certificates; agents do not accept secrets, as with those any host could act for all others.
 pub fn certificates(files: &CredentialFiles) -> Result<Certificates, Failure> {
     match files.read(&[])? {
         Some(Credentials::Certificates(certificates)) => Ok(certificates),

@@ -11,7 +11,7 @@ use control::proto::{
 
 use crate::failure::plain;
 
-/// A switch.
+/// Writes the state of a switch.
 pub fn show(switch: &ShowReply, out: &mut impl Write) -> io::Result<()> {
     let (name, version) = (plain(&switch.name), plain(&switch.version));
     writeln!(
@@ -46,7 +46,7 @@ pub fn show(switch: &ShowReply, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Its groups.
+/// Writes the groups of a switch.
 pub fn groups(groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
     if groups.is_empty() {
         return writeln!(out, "no groups");
@@ -91,7 +91,7 @@ fn counted(counts: &[Count]) -> String {
     if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") }
 }
 
-/// A host's daemon.
+/// Writes the state of a host daemon.
 pub fn host(host: &HostGroupsReply, out: &mut impl Write) -> io::Result<()> {
     if host.groups.is_empty() {
         writeln!(out, "no groups that applications of this host send to")?;
@@ -123,7 +123,7 @@ pub fn host(host: &HostGroupsReply, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Its counters.
+/// Writes the counters of a switch.
 pub fn counts(counts: &[Count], out: &mut impl Write) -> io::Result<()> {
     let width = counts.iter().map(|count| count.name.len()).max().unwrap_or_default();
     for Count { name, count } in counts {
@@ -132,7 +132,7 @@ pub fn counts(counts: &[Count], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The copies that switches would make.
+/// Writes the copies that switches would make.
 pub fn plan(switches: &[PlannedSwitch], out: &mut impl Write) -> io::Result<()> {
     for switch in switches {
         let passes = if switch.copies.is_empty() { ": packets pass as they are" } else { "" };

@@ -20,10 +20,10 @@ const EXAMPLES: &str = "\
 Example:
   rdmc switch trace tor-a:4790 --group 10.0.0.1/0xf54130 --packets 100 --cert host.pem --key host.key --ca ca.pem";
 
-/// Show what a switch does with each packet of a group, for a while
+/// Show what a switch does with each packet of a group, for a limited time
 ///
-/// For debugging: each packet of the sender with its copies, and each answer with what was decided. Only headers are shown.
-/// One caller at a time can trace a group.
+/// For debugging: each packet of the sender with its copies, and each answer with the switch's decision. Only headers are
+/// shown. Only one caller at a time can trace a group.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Trace {
@@ -34,11 +34,11 @@ pub struct Trace {
     #[arg(long, value_name = "SENDER/ID")]
     group: Group,
 
-    /// End with so many packets
+    /// End after this many packets
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=TRACE_PACKETS_MAX as i64))]
     packets: u32,
 
-    /// End after so long
+    /// End after this time
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=TRACE_TIME_MS_MAX as i64 / 1000))]
     seconds: u32,
 }
@@ -130,7 +130,7 @@ fn decision(packet: &TracedPacket) -> String {
 
 fn write_end(traced: &Traced, out: &mut impl Write) -> io::Result<()> {
     let end = match traced.end.as_str() {
-        "packets" => "so many packets were asked for".to_owned(),
+        "packets" => "the limit of packets was reached".to_owned(),
         "time" => "its time is over".to_owned(),
         "" => "the agent has ended it".to_owned(),
         other => plain(other),

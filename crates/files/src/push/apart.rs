@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::pairs::Pairs;
 
-/// After this many failed rounds every host of a pair is set apart, instead of the fewest that explain all pairs: each further
+/// After more failed rounds than this every host of a pair is set apart, instead of the fewest that explain all pairs: each further
 /// round would take the time to join again.
 const ROUNDS_MAX: usize = 3;
 

@@ -1,4 +1,5 @@
-//! The look at the source before copies are published.
+//! The look at the source before copies are published: a complete listing again, so that one mechanism decides what is in
+//! the tree and what has changed in it.
 
 use std::{collections::BTreeSet, time::Duration};
 

@@ -7,7 +7,8 @@ use plan::size;
 use super::error::ReceiveError;
 
 /// The memory of listings of trees, for all sessions of a receiver. Counts encoded bytes; decoded, and while it is compared with
-/// what is there, a listing takes several times as much.
+/// what is there, a listing takes several times as much. Room is taken when a listing is offered, so that a host without room is
+/// refused alone and the group that relays the listing does not fail at others.
 #[derive(Debug)]
 pub struct Listings {
     bytes_max: u64,

@@ -1,7 +1,7 @@
 """Copies large objects from one machine to many, in about the time that one copy takes.
 
 :func:`push` copies files to hosts, as the command ``rdmc push`` does. :class:`Group` joins processes, on one machine or many, that
-broadcast and reduce arrays in place, and send messages; :mod:`rdmc.aio` has them for asyncio, and :mod:`rdmc.torch` sends state dicts.
+broadcast and reduce arrays in place and send messages. :mod:`rdmc.aio` is the asyncio version; :mod:`rdmc.torch` sends state dicts.
 """
 
 import importlib
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> ModuleType:
-        # Not before they are used: they import asyncio and torch.
+        # Imported on first use: these modules import asyncio and torch.
         if name in ("aio", "torch"):
             return importlib.import_module(f"rdmc.{name}")
         raise AttributeError(f"module 'rdmc' has no attribute {name!r}")

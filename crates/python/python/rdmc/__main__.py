@@ -8,7 +8,7 @@ from rdmc._command import find_command
 
 
 def main() -> NoReturn:
-    """Becomes the command, with the arguments of this process."""
+    """Replaces this process by the command, with the same arguments."""
     command = find_command()
     os.execv(command, [command, *sys.argv[1:]])
 

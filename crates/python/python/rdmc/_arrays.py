@@ -1,4 +1,4 @@
-"""Arrays of other libraries as memory: numpy, torch on the CPU, and whatever has the buffer protocol or DLPack."""
+"""Memory of arrays: numpy, torch on the CPU, and any object with the buffer protocol or DLPack."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any
 from rdmc._calls import integer
 from rdmc.errors import InvalidUse
 
-# By codes of the library: the kind of a number, and its size in bytes.
+# Element types by the library's codes: the kind of number, and its size in bytes.
 _TYPES = ["u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "bf2", "f4", "f8"]
-# Of torch, where their names are others.
+# Element types of torch.
 _TORCH = {
     "uint8": "u1",
     **{f"int{bits}": f"i{bits // 8}" for bits in (8, 16, 32, 64)},
@@ -25,40 +25,40 @@ _TORCH = {
     **{f"float{bits}": f"f{bits // 8}" for bits in (16, 32, 64)},
 }
 _OPERATORS = ["sum", "prod", "min", "max", "band", "bor", "bxor"]
-# Truth values are bytes of 0 and 1: what is an operator of the library's on those.
+# Operators for bool elements, which are bytes of 0 and 1.
 _ON_BOOL = {"sum": "bor", "prod": "band", "min": "band", "max": "bor", "band": "band", "bor": "bor", "bxor": "bxor"}
 _BOOL = ("bool", "torch.bool")
 # Codes of the module struct.
 _FLOATS = {"f2": "e", "f4": "f", "f8": "d"}
-# Of torch.distributed, where their names are others.
+# Operators whose names differ in torch.distributed.
 _TORCH_OPERATORS = {"product": "prod"}
 # Codes of the buffer protocol (the module struct), with their kinds.
 _KINDS = {**dict.fromkeys("BHILQN", "u"), **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("efd", "f")}
-# What stands in front of them for the byte order of this machine.
+# Prefixes of these codes for this machine's byte order.
 _NATIVE = "@=<" if sys.byteorder == "little" else "@=>!"
-# Names of fields, and the codes of objects and pointers; Z before a number is a complex one.
+# Field names, and the codes of objects and pointers; Z before a floating point code is a complex number.
 _FIELD = re.compile(":[^:]*:")
 _ADDRESSES = re.compile("[OPX&z]|Z(?![fdg])")
 
 
 @dataclass(frozen=True)
 class OnDevice:
-    """An array in memory of a GPU: the device's number, the address, the length in bytes, and the stream whose order is kept; the type of
-    its elements; and what keeps its memory."""
+    """An array in GPU memory. ``place``: device number, address, length in bytes, and stream. ``element``: element type. ``array``: keeps
+    the memory alive."""
 
     place: tuple[int, int, int, int | None]
     element: str
     array: Any
 
 
-# DLPack's code of CUDA's devices.
+# DLPack's device type of CUDA.
 _DLPACK_CUDA = 2
-# Of numbers of devices, and of addresses, lengths and streams.
+# The greatest device number, and the greatest address, length or stream.
 _DEVICE_MAX, _ADDRESS_MAX = (1 << 31) - 1, (1 << 64) - 1
 
 
 def on_device(array: Any, is_written: bool = True) -> OnDevice | None:
-    """Where an array is that is in memory of a GPU; None for others. Raises InvalidUse if it cannot be used."""
+    """Returns the place of an array in GPU memory; None for other arrays. Raises InvalidUse if it cannot be used."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         if array.device.type != "cuda":
@@ -90,9 +90,9 @@ def _of_interface(array: Any, interface: dict[str, Any], is_written: bool) -> On
         place = (integer("device", device, 0, _DEVICE_MAX), integer("data", address, 0, _ADDRESS_MAX), nbytes, stream)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
-        raise InvalidUse(f"the array's __cuda_array_interface__ cannot be used ({why}): give a tensor of torch, or cupy's array") from None
+        raise InvalidUse(f"the array's __cuda_array_interface__ cannot be used ({why}): pass a torch tensor or a cupy array") from None
     if kind != _DLPACK_CUDA:
-        raise InvalidUse("the array does not say on which device it is (__dlpack_device__): give a tensor of torch, or cupy's array")
+        raise InvalidUse("the array does not report its CUDA device (__dlpack_device__): pass a torch tensor or a cupy array")
     if is_readonly and is_written:
         raise InvalidUse(READ_ONLY)
     if not is_contiguous:
@@ -110,9 +110,9 @@ def _is_contiguous(item: int, shape: tuple[int, ...], strides: tuple[int, ...]) 
 
 
 def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
-    """The bytes of an array, and the type of its elements: "f4", or another name if it is none of the library's.
+    """Returns the bytes of an array and its element type: such as "f4", or another name if the library does not have the type.
 
-    Raises InvalidUse if its memory cannot be used: it holds addresses of this process, is not contiguous, or read-only, but written.
+    Raises InvalidUse if the memory cannot be used: it holds addresses of this process, is not contiguous, or is read-only but written.
     """
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(array, torch.Tensor):
@@ -120,7 +120,7 @@ def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
     elif numpy is not None and isinstance(array, numpy.ndarray):
         memory, element = _of_numpy(array, numpy)
     elif hasattr(array, "__cuda_array_interface__"):
-        raise InvalidUse("the array is in memory of a GPU: use broadcast or all_reduce, or copy it to the host first")
+        raise InvalidUse("the array is in GPU memory: use broadcast or all_reduce, or copy it to the host first")
     else:
         memory, element = _of_buffer(array)
     if is_written and memory.readonly and memory.nbytes > 0:
@@ -130,7 +130,7 @@ def memory_of(array: Any, is_written: bool = False) -> tuple[memoryview, str]:
 
 @contextmanager
 def allocating(nbytes: int) -> Iterator[None]:
-    """Allocates memory. Raises MemoryError with its length, which others are told, instead of one without a text."""
+    """Allocates memory. Raises MemoryError with the length, which other members learn, instead of one without a text."""
     try:
         yield
     except (MemoryError, OverflowError):
@@ -139,26 +139,26 @@ def allocating(nbytes: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How elements are combined: the library's codes of their type and of the operator, and whether the result is divided by the number
-    of members, which is another call than that of the sum alone."""
+    """How elements are combined: the library's codes of type and operator, and whether the result is divided by the number of members,
+    which members must agree on."""
 
     codes: tuple[int, int]
     element: str
     is_mean: bool
 
     def finish(self, memory: memoryview, size: int) -> None:
-        """What is left to do with the sums."""
+        """Divides the sums for avg."""
         if self.is_mean:
             _divide(memory, self.element, size)
 
 
 def reduction_of(element: str, op: Any) -> Reduction:
-    """The meaning of an operator, given by its name or as torch.distributed's ReduceOp, for elements of a type.
+    """Returns the reduction for an element type and an operator: a name or a torch.distributed.ReduceOp.
 
-    Raises InvalidUse if there is none.
+    Raises InvalidUse if the type does not have the operator.
     """
     if not isinstance(op, str):
-        # An enumeration, or what holds one.
+        # An enumeration, or an object that holds one.
         op = getattr(op, "op", op)
     given = op if isinstance(op, str) else str(getattr(op, "name", op)).lower()
     name = _TORCH_OPERATORS.get(given, given)
@@ -167,17 +167,17 @@ def reduction_of(element: str, op: Any) -> Reduction:
     if element in _BOOL and name in _ON_BOOL:
         element, name = "u1", _ON_BOOL[name]
     if element not in _TYPES and element not in _BOOL:
-        why = "use integers, truth values, or floating point numbers of this machine's byte order"
+        why = "use integers, bool, or floating point numbers in this machine's byte order"
         raise InvalidUse(f"elements of type {element} cannot be reduced: {why}")
     if name != "avg":
         return Reduction((_TYPES.index(element), _OPERATORS.index(name)), element, False)
     if "f" not in element:
-        raise InvalidUse(f"op is avg, which elements of type {element} have not: use floating point numbers, or sum")
+        raise InvalidUse(f"op is avg, which elements of type {element} do not support: use floating point numbers, or sum")
     return Reduction((_TYPES.index(element), _OPERATORS.index("sum")), element, True)
 
 
 def _divide(memory: memoryview, element: str, by: int) -> None:
-    """Divides floating point numbers, each rounded once: all libraries have the same bits."""
+    """Divides floating point numbers, each rounded once, so that all libraries give the same bits."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if memory.nbytes == 0:
         return
@@ -185,7 +185,7 @@ def _divide(memory: memoryview, element: str, by: int) -> None:
         kind = torch.bfloat16 if element == "bf2" else getattr(torch, f"float{8 * int(element[1:])}")
         torch.frombuffer(memory, dtype=kind).div_(by)
     elif numpy is not None:
-        # The package of its type is loaded where there is such an array.
+        # The package of the type is loaded if such an array exists.
         kind = sys.modules["ml_dtypes"].bfloat16 if element == "bf2" else element
         values = numpy.frombuffer(memory, kind)
         numpy.divide(values, values.dtype.type(by), out=values)
@@ -202,7 +202,7 @@ def _of_tensor(tensor: Any, torch: Any) -> tuple[memoryview, str]:
     if not tensor.is_contiguous():
         raise InvalidUse("the tensor is not contiguous: use tensor.contiguous()")
     try:
-        # Of any type: numpy has not all of them.
+        # As bytes: numpy does not have all types.
         array = tensor.detach().reshape(-1).view(torch.uint8).numpy()
     except (RuntimeError, TypeError) as error:
         raise InvalidUse(f"the tensor's memory cannot be used: {error}") from None
@@ -211,14 +211,14 @@ def _of_tensor(tensor: Any, torch: Any) -> tuple[memoryview, str]:
 
 def _of_numpy(array: Any, numpy: Any) -> tuple[memoryview, str]:
     if numpy.ma.isMaskedArray(array):
-        raise InvalidUse("the array has a mask, which is no part of its memory: give array.filled(), or array.data without the mask")
+        raise InvalidUse("the array has a mask, which is not in its memory: pass array.filled(), or array.data without the mask")
     kind = array.dtype
     if kind.hasobject:
-        raise InvalidUse(f"elements of type {kind} are objects of this process: pickle them, and send the bytes")
+        raise InvalidUse(f"elements of type {kind} are objects of this process: pickle them and send the bytes")
     if not array.flags.c_contiguous:
         raise InvalidUse(_NOT_CONTIGUOUS)
     element = "bf2" if kind.name == "bfloat16" else f"{kind.kind}{kind.itemsize}"
-    # Types of other libraries, such as those of 8 bits, have no name of the library's.
+    # Types of other packages, such as 8-bit floating point, are not types of this library.
     is_known = kind.name == "bfloat16" or (kind.isbuiltin == 1 and kind.isnative and element in _TYPES)
     flat = numpy.asarray(array).reshape(-1)
     memory = memoryview(flat.view(numpy.uint8)) if array.nbytes > 0 else memoryview(bytearray())
@@ -232,11 +232,11 @@ def _of_buffer(array: Any) -> tuple[memoryview, str]:
         if hasattr(array, "__dlpack__"):
             return _of_dlpack(array)
         kind = type(array).__name__
-        raise InvalidUse(f"an object of type {kind} has no memory that can be used: give bytes, or an array ({error})") from None
+        raise InvalidUse(f"an object of type {kind} has no memory that can be used: pass bytes or an array ({error})") from None
     if not view.c_contiguous:
         raise InvalidUse(_NOT_CONTIGUOUS)
     if _ADDRESSES.search(_FIELD.sub("", view.format)):
-        raise InvalidUse(f"elements of format {view.format!r} are objects or addresses of this process: send what is there")
+        raise InvalidUse(f"elements of format {view.format!r} are objects or addresses of this process: send the data itself")
     bare = view.format.lstrip(_NATIVE)
     kind = "bool" if bare == "?" else _KINDS.get(bare, view.format)
     return _flat(view), f"{kind}{view.itemsize}" if bare in _KINDS else kind
@@ -246,17 +246,17 @@ def _of_dlpack(array: Any) -> tuple[memoryview, str]:
     import numpy
 
     try:
-        # With a newer array's own flag for what may be written.
+        # Newer arrays provide their own read-only flag.
         return _of_numpy(numpy.from_dlpack(array), numpy)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         if isinstance(error, InvalidUse):
             raise
-        raise InvalidUse(f"the array's memory cannot be used: {error}: give its bytes, such as array.view('uint8')") from None
+        raise InvalidUse(f"the array's memory cannot be used: {error}: pass its bytes, such as array.view('uint8')") from None
 
 
 def _flat(view: memoryview) -> memoryview:
-    """The same memory as bytes."""
-    # A memoryview itself casts no formats but those without a byte order.
+    """Returns the same memory as bytes."""
+    # memoryview.cast accepts only formats without a byte order.
     return pickle.PickleBuffer(view).raw() if view.nbytes > 0 else memoryview(bytearray())
 
 

@@ -1,4 +1,4 @@
-"""The calls of one group: on which thread they run, in which order, and what ends them."""
+"""The calls of a group: their threads, their order, and what ends them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from rdmc.errors import InvalidUse, MemberLost, RdmcError, TimedOut
 
 INTERRUPTED = "its application was interrupted"
 
-# How often a thread that waits looks for signals.
+# How often a waiting thread checks for signals.
 _SIGNALS_SECONDS = 0.1
 
-# How long the end of the program waits for calls of other threads that it has ended: above what the library needs for that.
+# How long the end of the program waits for calls of other threads after aborting them: more than the library needs to end them.
 _EXIT_SECONDS = 10.0
 
 _T = TypeVar("_T")
 
 
 def integer(name: str, value: SupportsIndex, least: int, most: int) -> int:
-    """An argument that is an integer of this range. Raises InvalidUse for any other."""
+    """Returns an integer argument of this range. Raises InvalidUse for any other value."""
     try:
         found = operator.index(value)
     except TypeError:
@@ -40,11 +40,11 @@ def integer(name: str, value: SupportsIndex, least: int, most: int) -> int:
 
 
 def seconds(timeout: float | None, default: float) -> float:
-    """A timeout in seconds. Raises InvalidUse for what is no number."""
+    """Returns a timeout in seconds. Raises InvalidUse unless it is a number."""
     if timeout is None:
         return default
     try:
-        # Refuses texts, unlike float.
+        # Unlike float, refuses strings.
         found = math.fsum([timeout])
     except (TypeError, ValueError, OverflowError):
         found = math.nan
@@ -54,28 +54,28 @@ def seconds(timeout: float | None, default: float) -> float:
 
 
 class Abortable(Protocol):
-    """What waits for other processes until it is aborted."""
+    """An operation that waits for other processes until it is aborted."""
 
     def abort(self, reason: str) -> None:
-        """Ends it at all, for this reason."""
+        """Fails it at all processes, with this reason."""
 
 
 class Work:
-    """An operation that was started; see ``async_op``."""
+    """An operation started with ``async_op``."""
 
     def __init__(self, calls: Calls, future: Future[None]) -> None:
         self._calls = calls
         self._future = future
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not. Does not block."""
+        """Whether the operation has ended, successfully or not. Does not block."""
         return self._future.done()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits for its end, for at most so many seconds. Raises what has failed, or TimedOut (it goes on then).
+        """Waits until the operation ends. Raises its exception, or TimedOut after ``timeout`` seconds; the operation then continues.
 
-        What a signal's handler raises meanwhile, such as KeyboardInterrupt, is raised when the operation has ended, and the group with it.
-        Raises InvalidUse in a signal's handler that has interrupted a call of the group, which may wait for that call.
+        An exception from a signal handler meanwhile, such as KeyboardInterrupt, ends the operation and the group, and is then raised.
+        Raises InvalidUse in a signal handler that interrupted a call of the group, because the operation may wait for that call.
         """
         limit = None if timeout is None else seconds(timeout, 0.0)
         self._calls.check_process()
@@ -87,8 +87,8 @@ class Work:
 
 
 def _wait(call: Future[Any], limit: float | None) -> bool:
-    """Waits for the end of a call, and returns whether it has come within so many seconds. Handlers of signals are run meanwhile,
-    whichever thread a signal comes to."""
+    """Waits until a call ends, and returns whether it has ended within ``limit`` seconds. Signal handlers run meanwhile, whichever
+    thread receives the signal."""
     until = None if limit is None else time.monotonic() + limit
     while True:
         left = _SIGNALS_SECONDS if until is None else until - time.monotonic()
@@ -101,26 +101,26 @@ def _wait(call: Future[Any], limit: float | None) -> bool:
 class _Turn:
     """Lets one thread at a time make calls, each of which has a deadline.
 
-    A signal's handler runs in the middle of what its thread does. If it made a call in a call, it would wait for itself: for this
-    lock, or for the group's thread, which waits for this lock.
+    A signal handler interrupts its thread at any point. A call in the handler would deadlock with the interrupted call: it would wait
+    for this lock, or for the group's thread, which waits for this lock.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        # Threads that make a call, or wait for their turn. Handlers of signals find their own also between two of the lines below.
+        # Threads that make a call or wait for their turn. A signal handler finds its own thread here at any line below.
         self._callers: set[int] = set()
 
     def is_on_this_thread(self) -> bool:
-        """Whether this is a signal's handler that has interrupted a call."""
+        """Whether this is a signal handler that interrupted a call."""
         return threading.get_ident() in self._callers
 
     def check(self) -> None:
-        """Raises InvalidUse in a signal's handler that has interrupted a call."""
+        """Raises InvalidUse in a signal handler that interrupted a call."""
         if self.is_on_this_thread():
-            raise InvalidUse("a call of the group is under way on this thread: a signal's handler may abort, but not make another")
+            raise InvalidUse("a call of the group is under way on this thread: a signal handler may call abort, but nothing else")
 
     def enter(self, call: Callable[[], _T]) -> _T:
-        """Calls what takes the turn on this thread, or lets the group's thread take it. Raises InvalidUse as check."""
+        """Runs a call that takes the turn on this thread or on the group's thread. Raises InvalidUse as check."""
         self.check()
         try:
             self._callers.add(threading.get_ident())
@@ -129,18 +129,18 @@ class _Turn:
             self._callers.discard(threading.get_ident())
 
     def take(self, call: Callable[[], _T]) -> _T:
-        """Makes a call when no other thread does."""
+        """Runs a call while no other thread runs one."""
         with self._lock:
             return call()
 
     def wait(self, limit: float) -> None:
-        """Waits until no other thread makes a call, for so many seconds at most."""
+        """Waits until no other thread runs a call, for at most ``limit`` seconds."""
         if self._lock.acquire(timeout=limit):
             self._lock.release()
 
 
 class _Worker:
-    """A thread that calls one operation after another. It is a daemon: the end of the program does not wait for operations."""
+    """A daemon thread that runs operations in order. The end of the program does not wait for them."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[Future[None], Callable[[], None]] | None] = SimpleQueue()
@@ -148,20 +148,20 @@ class _Worker:
 
     def submit(self, call: Callable[[], None]) -> Future[None]:
         future: Future[None] = Future()
-        # It is not cancelled: others have begun the operation.
+        # Cannot be cancelled: other members have started the operation.
         future.set_running_or_notify_cancel()
         self._queue.put((future, call))
         return future
 
     def stop(self) -> None:
-        """Ends the thread when all that was submitted has ended."""
+        """Ends the thread once all submitted calls have ended."""
         self._queue.put(None)
 
 
 def _work(queue: SimpleQueue[tuple[Future[None], Callable[[], None]] | None]) -> None:
     while (submitted := queue.get()) is not None:
         _settle(*submitted)
-        # What it refers to is not kept until the next one comes.
+        # Drops the references before the wait for the next call.
         del submitted
 
 
@@ -175,7 +175,7 @@ def _settle(future: Future[_T], call: Callable[[], _T]) -> None:
 
 
 def on_a_thread(call: Callable[[], _T]) -> Future[_T]:
-    """Calls what blocks on a daemon thread of its own."""
+    """Runs a call that blocks on a new daemon thread."""
     future: Future[_T] = Future()
     future.set_running_or_notify_cancel()
     threading.Thread(target=_settle, args=(future, call), name="rdmc-call", daemon=True).start()
@@ -183,31 +183,30 @@ def on_a_thread(call: Callable[[], _T]) -> Future[_T]:
 
 
 class Calls:
-    """The calls of a group on its endpoint. All of them pass here, so that
+    """The calls of a group on its endpoint. All calls pass through this class, so that
 
-    - a fork of the process that has made the group is refused before it takes a lock or waits for a thread that it has not,
-    - they are made one after another: on the caller's thread, or on one of the group's once an operation was started without
-      waiting for it,
-    - a call raises only when it uses no memory of its caller any more: what a signal's handler raises ends the group first,
-    - the end of the program ends them.
+    - a fork of the process that created the group is refused before it takes a lock or waits for a thread that it does not have,
+    - calls run one after another: on the caller's thread, or, once an operation was started with ``async_op``, on the group's thread,
+    - a call raises only once it no longer uses its caller's memory: an exception from a signal handler ends the group first,
+    - the end of the program ends all calls.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        # Groups of messages that were opened.
+        # The messages that were opened.
         self.messages: weakref.WeakSet[Any] = weakref.WeakSet()
         self._process = os.getpid()
-        # Of the fields below. Again by handlers of signals, which may end the group.
+        # Protects the fields below. Reentrant for signal handlers, which may end the group.
         self._lock = threading.RLock()
         self._is_closed = False
         self._has_failed = False
         self._worker: _Worker | None = None
-        # Held by the operation that is under way, and while messages are joined.
+        # Held by the running operation, and while messages are opened.
         self._turn = _Turn()
         self._opening = _Turn()
 
     def is_open(self) -> bool:
-        """Whether there is something to close: not in a fork, nor after the end."""
+        """Whether the group can be closed: it is not closed, and this process is not a fork."""
         return os.getpid() == self._process and not self._is_closed
 
     def check_process(self) -> None:
@@ -216,32 +215,32 @@ class Calls:
             raise InvalidUse("this process is a fork of the one that made the group: use spawn, or make a group in the child")
 
     def check(self) -> None:
-        """Raises InvalidUse in a fork, and after the end."""
+        """Raises InvalidUse in a fork, and once the group is closed."""
         self.check_process()
         if self._is_closed:
             raise InvalidUse("the group is closed")
 
     def check_thread(self) -> None:
-        """Raises InvalidUse in a signal's handler that has interrupted a call of the group."""
+        """Raises InvalidUse in a signal handler that interrupted a call of the group."""
         self._turn.check()
 
     def run(self, operation: Callable[[], None]) -> None:
-        """Makes a call, and waits for its end. Raises InvalidUse as check and check_thread."""
+        """Runs a call and waits until it ends. Raises InvalidUse as check and check_thread."""
         self.check()
         self._turn.enter(lambda: self._make(operation))
 
     def start(self, operation: Callable[[], None]) -> Work:
-        """Makes a call on the group's thread. Raises InvalidUse as run."""
+        """Starts a call on the group's thread. Raises InvalidUse as run."""
         self.check()
         return self._turn.enter(lambda: self._start(operation))
 
     def open(self, join: Callable[[], _T]) -> _T:
-        """Joins a group of messages, while operations of other threads may run. Raises InvalidUse as run."""
+        """Opens messages; operations of other threads may run meanwhile. Raises InvalidUse as run."""
         self.check()
         return self._or_abort(lambda: self._turn.enter(lambda: self._opening.take(join)))
 
     def has_ended(self, call: Future[Any], limit: float | None) -> bool:
-        """Waits for the end of a call on the group's thread, and returns whether it has come within so many seconds."""
+        """Waits until a call on the group's thread ends, and returns whether it has ended within ``limit`` seconds."""
         try:
             return _wait(call, limit)
         except BaseException:
@@ -249,19 +248,19 @@ class Calls:
             raise
 
     def abort(self, reason: str) -> None:
-        """Makes the group and its messages fail at all. Raises InvalidUse in a fork, and after the end."""
+        """Fails the group and its messages at all members. Raises InvalidUse in a fork, and once the group is closed."""
         self.check_process()
         reason = as_utf8(reason)
         for messages in list(self.messages):
             try:
                 messages.abort(reason)
             except InvalidUse:
-                # They are closed.
+                # These messages are closed.
                 pass
         self.endpoint.abort(reason)
 
     def abort_quietly(self, reason: str) -> None:
-        """As abort; nothing happens after the end."""
+        """As abort; does nothing once the group is closed."""
         self._has_failed = True
         try:
             self.abort(reason)
@@ -269,8 +268,8 @@ class Calls:
             pass
 
     def end_of(self, call: Future[Any], reason: str) -> None:
-        """Aborts, and returns when the call has ended, whatever handlers of signals raise meanwhile: it uses its caller's memory until
-        then, some seconds at most."""
+        """Aborts, and returns once the call has ended, whatever signal handlers raise meanwhile: until then, for at most some seconds,
+        the call uses its caller's memory."""
         while True:
             try:
                 self.abort_quietly(reason)
@@ -280,36 +279,36 @@ class Calls:
                 continue
 
     def close(self, timeout: float) -> None:
-        """Ends the group with all others, after the operations that were started. Raises InvalidUse as check_thread; the group goes on
-        then."""
+        """Closes the group together with all members, after the operations that were started. Raises InvalidUse as check_thread, which
+        leaves the group open."""
         self.check_thread()
         if not self._begin_end():
             return
         try:
-            # After an operation has raised that the group has failed, no member waits for this one.
+            # Once an operation has raised MemberLost, no member waits for this one.
             self._turn.enter(lambda: self._make(lambda: None if self._has_failed else self.endpoint.close(timeout)))
         finally:
             self.endpoint.drop()
             self._stop()
 
     def leave(self, reason: str) -> None:
-        """Ends the group at once, a failure at all others for this reason. Returns when no operation is under way."""
+        """Ends the group at once, which fails at all other members with this reason. Returns once no operation is running."""
         if not self._begin_end():
             return
         try:
             self.abort_quietly(reason)
         finally:
             self.endpoint.drop()
-            # A signal's handler may have interrupted the call that the group's thread waits for.
+            # The group's thread may be waiting for a call that this signal handler interrupted.
             if self._worker is not None and not self._turn.is_on_this_thread():
                 self.end_of(self._worker.submit(lambda: None), reason)
             self._stop()
 
     def at_exit(self) -> None:
-        """The group is referred to no more, or the program ends. Calls of daemon threads end before the interpreter does."""
+        """Called when the group is dropped or the program ends. Calls of daemon threads end before the interpreter does."""
         if os.getpid() != self._process:
             return
-        # Nothing happens if it was closed; closing on another thread ends.
+        # Has no effect if the group was closed; ends a close on another thread.
         self._begin_end()
         self.abort_quietly("its program ended, or dropped the group")
         self.endpoint.drop()
@@ -341,19 +340,19 @@ class Calls:
             raise
 
     def _or_abort(self, call: Callable[[], _T]) -> _T:
-        """Makes a call. Others learn of what it raises instead of waiting, unless the library has raised it: then they know already,
-        or nothing was sent."""
+        """Runs a call. The other members learn of its exception instead of waiting, unless the library raised it: then they already
+        know, or nothing was sent."""
         try:
             return call()
         except RdmcError:
             raise
         except BaseException as error:
-            # A signal's handler has raised it, or there is not enough memory.
+            # Raised by a signal handler, or for lack of memory.
             self.abort_quietly(reason_of(type(error), error) if isinstance(error, MemoryError) else INTERRUPTED)
             raise
 
     def _begin_end(self) -> bool:
-        """Whether there is something to end: not in a fork, nor the second time."""
+        """Marks the group as closed; returns False in a fork, and if the group was closed already."""
         if os.getpid() != self._process:
             return False
         with self._lock:

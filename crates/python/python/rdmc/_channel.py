@@ -1,4 +1,4 @@
-"""Messages between processes of one host, by Unix sockets that carry files."""
+"""Messages between processes of one host, over Unix sockets that pass files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from typing import Any
 from rdmc._text import as_utf8
 from rdmc.errors import Aborted, Corrupt, Differs, MemberLost, Refused, Stalled
 
-# Longest reason that is told to others, in bytes of UTF-8: JSON makes at most six bytes of each.
+# Longest reason sent to other processes, in bytes of UTF-8; each takes at most six bytes in JSON.
 _REASON_BYTES = 4096
 _MESSAGE_BYTES = 8 * _REASON_BYTES
-# Shortest wait: 0 would mean that the socket does not wait at all, which is another error.
+# Shortest wait in seconds: 0 would make the socket non-blocking, which raises a different error.
 SHORTEST_WAIT = 0.001
 _CREDENTIALS = struct.Struct("3i")
 _KINDS = {kind.__name__: kind for kind in (MemberLost, Stalled, Corrupt, Differs, Refused, Aborted)}
@@ -25,7 +25,7 @@ _KINDS = {kind.__name__: kind for kind in (MemberLost, Stalled, Corrupt, Differs
 class Channel:
     """A connection to a process of this host, which errors name by its rank.
 
-    Either end may end the group: what it said is raised at the other as the exception that it was, also after the process is gone.
+    Either end may end the group; the other end raises the same exception, even if the process that sent it is gone.
     """
 
     def __init__(self, connection: socket.socket, rank: int) -> None:
@@ -33,11 +33,11 @@ class Channel:
         self.rank = rank
 
     def fileno(self) -> int:
-        """Of the socket."""
+        """The socket's descriptor."""
         return self._connection.fileno()
 
     def send(self, message: dict[str, Any], file: FileIO | None, seconds: float) -> None:
-        """Sends a message and a file, waiting for at most so long."""
+        """Sends a message and a file; waits for at most ``seconds``."""
         files = [] if file is None else [file.fileno()]
         try:
             self._connection.settimeout(max(seconds, SHORTEST_WAIT))
@@ -45,21 +45,21 @@ class Channel:
             return
         except OSError as error:
             lost = self._lost(error)
-        # It may have said why it ended.
+        # The other end may have sent why it ended.
         self.receive(SHORTEST_WAIT)
         raise lost
 
     def receive(self, seconds: float) -> tuple[dict[str, Any], FileIO | None]:
-        """The next message, and the file that came with it, waiting for at most so long."""
+        """Returns the next message and its file; waits for at most ``seconds``."""
         try:
             self._connection.settimeout(max(seconds, SHORTEST_WAIT))
             try:
                 content, file = self._received()
             except ConnectionError:
-                # Of an end that has not read all, the system tells before what came from it.
+                # If the other end closed with unread data, the system reports that before its last message.
                 content, file = self._received()
         except TimeoutError:
-            raise Stalled(self.rank, f"rank {self.rank} was waited for longer than {round(seconds, 1):g} s") from None
+            raise Stalled(self.rank, f"rank {self.rank} did not respond within {round(seconds, 1):g} s") from None
         except OSError as error:
             raise self._lost(error) from None
         if not content:
@@ -69,7 +69,7 @@ class Channel:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise MemberLost(self.rank, f"rank {self.rank} has sent what is no message of a group")
+            raise MemberLost(self.rank, f"rank {self.rank} sent data that is no message of a group")
         if "ended" in message:
             rank = message.get("rank")
             kind = _KINDS.get(str(message["ended"]), MemberLost)
@@ -77,13 +77,13 @@ class Channel:
         return message, file
 
     def end(self, error: MemberLost) -> None:
-        """Tells the other end why the group has ended, and ends the connection. Also for a call on another thread that waits."""
+        """Sends the other end the cause, and ends the connection, which also ends a wait on another thread."""
         message = {"ended": type(error).__name__, "rank": error.rank, "reason": _cut(error.reason)}
-        # One that is gone, or does not read, learns of it by the connection.
+        # An end that is gone or does not read learns of it from the connection.
         with suppress(OSError):
             self._connection.settimeout(SHORTEST_WAIT)
             socket.send_fds(self._connection, [json.dumps(message).encode()], [])
-        # A child of fork may hold a copy of it: closing would not end it.
+        # A child of fork may hold a copy of the socket: close alone would not end the connection.
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
@@ -100,7 +100,7 @@ class Channel:
 
 
 def is_own(connection: socket.socket) -> bool:
-    """Whether the other end is of the same user. Names of abstract sockets are no secret."""
+    """Whether the other end belongs to the same user. Names of abstract sockets are not secret."""
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())
 

@@ -1,4 +1,4 @@
-"""Where the command is."""
+"""Finds the command."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from rdmc.errors import InvalidUse
 
 
 def find_command() -> str:
-    """The path of the command: that of the environment variable RDMC_COMMAND, of the package, or of PATH."""
+    """Returns the path of the command: from the environment variable RDMC_COMMAND, the package, or PATH."""
     if given := os.environ.get("RDMC_COMMAND"):
         if (program := shutil.which(given)) is None:
             raise InvalidUse(f"RDMC_COMMAND={given} is no program: give the path of the command rdmc, or unset it")

@@ -1,4 +1,4 @@
-"""Forwards log records of the library to Python's logging: to loggers below "rdmc"."""
+"""Forwards the library's log records to Python loggers below "rdmc"."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import threading
 from rdmc._rdmc import end_log, log_from, next_record
 
 _LOGGER = logging.getLogger("rdmc")
-# How long the end of the program waits for handlers of records, in seconds.
+# How long the end of the program waits for log handlers, in seconds.
 _EXIT_SECONDS = 10.0
 
 
 def follow_log() -> None:
-    """Takes from the library what the logger "rdmc" lets pass at present."""
+    """Forwards records from the level that the logger "rdmc" has at present."""
     log_from(min(max(_LOGGER.getEffectiveLevel(), 1), 255))
     _start(os.getpid())
 
 
 @functools.cache
 def _start(process: int) -> None:
-    """Once for each process: a fork has no thread of its parent."""
+    """Starts the thread, once per process: a fork does not have its parent's thread."""
     thread = threading.Thread(target=_forward, name="rdmc-log", daemon=True)
     thread.start()
     atexit.register(_end, thread, process)
@@ -35,12 +35,12 @@ def _forward() -> None:
         try:
             logging.getLogger(logger).log(level, "%s", text)
         except BaseException:
-            # Of a handler or a filter of the application: later records are not lost. Python's logging tells of it as of its own handlers.
+            # Raised by a handler or filter of the application. Reported as logging does; later records are still forwarded.
             logging.Handler().handleError(logging.makeLogRecord({"name": logger, "levelno": level, "msg": text}))
 
 
 def _end(thread: threading.Thread, process: int) -> None:
-    """Before the interpreter ends: a thread that came back later could not."""
+    """Ends the thread before the interpreter ends; later it could not run Python code."""
     if process == os.getpid():
         end_log()
         thread.join(_EXIT_SECONDS)

@@ -1,4 +1,4 @@
-"""How processes that a launcher has started learn of each other."""
+"""The meeting of processes that a launcher has started, through a store or communicator."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ _T = TypeVar("_T")
 
 
 class Store(Protocol):
-    """What all processes can write to and read from: torch.distributed's stores are such."""
+    """A key-value store that all processes can write and read, such as torch.distributed's stores."""
 
     def set(self, key: str, value: Any) -> Any:
         """Stores a value."""
 
     def get(self, key: str) -> Any:
-        """A value, waiting until it is there."""
+        """Returns a value; waits until it is stored."""
 
 
 class FileStore:
-    """A directory that all processes can reach. Waits for all that is read together are bounded by the timeout."""
+    """A directory that all processes can reach. The timeout, from construction on, bounds all waits together."""
 
     def __init__(self, path: str | os.PathLike[str], timeout: float) -> None:
         self._path = Path(path)
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except ValueError as error:
-            raise InvalidUse(f"store is {path!r}, which is no path: {error}") from None
+            raise InvalidUse(f"store is {path!r}, which is no path of a directory: {error}") from None
         self._until = time.monotonic() + timeout
 
     def set(self, key: str, value: str) -> None:
-        """Stores a value, as a file that only this user can read."""
+        """Stores a value in a file that only this user can read."""
         hidden = self._path / f".{key}.{random_secret()[:16]}"
         with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             file.write(value)
         hidden.rename(self._path / key)
 
     def get(self, key: str) -> str:
-        """A value, waiting until it is there."""
+        """Returns a value; waits until it is stored."""
         while True:
             try:
                 return (self._path / key).read_text(encoding="utf-8", errors="backslashreplace")
             except FileNotFoundError:
                 if time.monotonic() > self._until:
-                    raise TimedOut(f"no member has written {self._path / key}: do all run, with the same store?") from None
+                    raise TimedOut(f"no member has written {self._path / key}: are all running, with the same store?") from None
                 time.sleep(0.01)
 
 
@@ -67,7 +67,7 @@ _RANKS = [
 
 
 def rank_and_size(store: Any) -> tuple[int, int]:
-    """This process's rank and the number of processes: in a communicator of mpi4py, or of torchrun, Open MPI, MPICH or Slurm."""
+    """Returns this process's rank and the number of processes, from an mpi4py communicator, torchrun, Open MPI, MPICH or Slurm."""
     if hasattr(store, "Get_rank") and hasattr(store, "Get_size"):
         return int(store.Get_rank()), int(store.Get_size())
     for rank_name, size_name in _RANKS:
@@ -77,46 +77,47 @@ def rank_and_size(store: Any) -> tuple[int, int]:
                 raise InvalidUse(f"{rank_name}={rank} is no rank among {size_name}={size} processes")
             return int(rank), int(size)
     names = ", ".join("/".join(pair) for pair in _RANKS)
-    raise InvalidUse(f"no launcher has said rank and size ({names}): start this by torchrun, mpirun or srun, or use Group(...)")
+    raise InvalidUse(f"no launcher has set rank and size ({names}): start this with torchrun, mpirun or srun, or use Group(...)")
 
 
 def store_of(given: Any | None, timeout: float) -> Any:
-    """The store that was given, or the directory in RDMC_STORE."""
+    """Returns the given store, or the directory in RDMC_STORE."""
     if given is None:
-        # An empty one is as none, and no name of the current directory.
+        # Empty means unset, not the current directory.
         given = os.environ.get("RDMC_STORE") or None
     if given is None or given == "":
-        raise InvalidUse("no store: give one, or the path of a shared directory in RDMC_STORE")
+        raise InvalidUse("no store: pass one, or set RDMC_STORE to the path of a shared directory")
     if isinstance(given, str | os.PathLike):
         return FileStore(given, timeout)
     if not all(hasattr(given, name) for name in ("set", "get")) and not all(hasattr(given, name) for name in ("allgather", "bcast")):
-        kinds = "an object with set and get, a communicator of mpi4py, or the path of a directory"
+        kinds = "an object with set and get, an mpi4py communicator, or the path of a directory"
         raise InvalidUse(f"store is of type {type(given).__name__}; use {kinds}")
     return given
 
 
-# What precedes the reason of a process that cannot take part.
+# Prefix of the reason why a process cannot take part.
 _FAILED = "failed: "
 
 
 class Meeting:
-    """Processes that a launcher has started, while they learn of each other, before they form a group. Made by all; waits for all.
+    """The exchange by which processes learn each other's places before they form a group. All construct it; waits for all.
 
-    What processes of an earlier meeting have left in the store is not taken for that of this one: rank 0 draws a name for it, which its
-    answer to each other process tells, and all that is stored afterwards is stored under it.
+    Entries that an earlier meeting left in the store are not mistaken for those of this one: rank 0 draws a random name for the meeting
+    and sends it to each process in its answer, and all later keys contain the name. A count of groups would not suffice: a restarted
+    process begins with zero.
 
-    ``rank``, ``size``: of this process, and how many there are. ``secret``: one that all have. ``ip``: the address on which others reach this
-    process. ``hosts``: by rank, a text that processes of one host have in common.
+    ``rank``, ``size``: the rank of this process, and the number of processes. ``secret``: the shared secret. ``ip``: the address at which
+    other processes reach this one. ``hosts``: by rank, a text that identifies the process's host.
     """
 
     def __init__(self, given: Any, number: int, timeout: float, place: tuple[int, int] | None = None) -> None:
-        """``place``: this process's rank, and how many there are, if no launcher says it."""
+        """``place``: this process's rank and the number of processes, if no launcher sets them."""
         self.rank, self.size = rank_and_size(given) if place is None else place
         self._store = store_of(given, timeout)
         self._key = f"rdmc-{number}"
         self._given: set[str] = set()
         own = Place.of_this_process().as_text()
-        # Who can read the store does not learn one that all have.
+        # With RDMC_SECRET at all processes, the store does not contain the secret.
         made = None if os.environ.get("RDMC_SECRET") else random_secret()
         if hasattr(self._store, "allgather"):
             secret = self._store.bcast(made, root=0)
@@ -132,7 +133,7 @@ class Meeting:
         self.hosts = [place.host for place in all_places]
 
     def exchange(self, what: str, own: str) -> list[str]:
-        """What all have given, by rank. Once for each ``what``."""
+        """Returns the values of all processes, by rank. Only once for each ``what``."""
         values = self._give(what, own)
         for rank, value in enumerate(values):
             if value.startswith(_FAILED):
@@ -141,12 +142,12 @@ class Meeting:
 
     @contextmanager
     def telling(self, what: str) -> Iterator[None]:
-        """A failure in here is told to those who wait for what this process has not given yet."""
+        """Reports a failure in the block to processes that wait for this process's value of ``what``."""
         try:
             yield
         except Exception as error:
             if what not in self._given:
-                # A store that has failed too is not the cause.
+                # A failure of the store as well is not the cause.
                 with suppress(Exception):
                     self._give(what, _FAILED + as_utf8(str(error)), are_others_read=False)
             raise
@@ -160,7 +161,7 @@ class Meeting:
         return [_text_of(self._store.get(f"{self._key}-{what}-{other}")) for other in others]
 
     def _lead(self, place: str, secret: str | None, until: float) -> _Roster:
-        """At rank 0: tells what others have stored, until each has stored that it has been told of itself."""
+        """At rank 0: publishes the entries that the other processes stored, until each has confirmed that it found its own."""
         meeting, told = random_secret()[:32], None
         own = _Entry(random_secret()[:32], place, meeting)
         for pause in _pauses():
@@ -173,12 +174,12 @@ class Meeting:
             if not missing:
                 break
             if time.monotonic() > until:
-                raise TimedOut(f"ranks {', '.join(missing)} have not come: do all run, with the same store?")
+                raise TimedOut(f"ranks {', '.join(missing)} have not joined: are all running, with the same store?")
             time.sleep(pause)
         return roster
 
     def _follow(self, place: str, until: float) -> _Roster:
-        """At others: stores what this process is, until rank 0 has told it to all."""
+        """At other ranks: stores this process's entry, until rank 0 has published it in a complete roster."""
         own = _Entry(random_secret()[:32], place, None)
         self._write(str(self.rank), asdict(own))
         for pause in _pauses():
@@ -190,7 +191,7 @@ class Meeting:
                 own = replace(own, meeting=roster.meeting)
                 self._write(str(self.rank), asdict(own))
             if time.monotonic() > until:
-                raise TimedOut("rank 0 has not come, or not all others have: do all run, as many as each was told, with the same store?")
+                raise TimedOut("rank 0, or another rank, has not joined: are all running, with the same size and store?")
             time.sleep(pause)
         return roster
 
@@ -202,12 +203,12 @@ class Meeting:
         try:
             return parse(json.loads(text))
         except (AttributeError, KeyError, TypeError, ValueError):
-            raise RdmcError(f"the store has {text[:200]!r} as {self._key}-{name}, which is of no such group: use another one") from None
+            raise RdmcError(f"the store has {text[:200]!r} as {self._key}-{name}, which is not a group's entry: use another store") from None
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """What a process has stored. ``token``: drawn by it, so that it knows an answer to it. ``meeting``: of which it has been told."""
+    """The entry of a process. ``token``: random, by which the process knows its own entry. ``meeting``: the name that rank 0 sent it."""
 
     token: str
     place: str
@@ -220,7 +221,7 @@ class _Entry:
 
 @dataclass(frozen=True)
 class _Roster:
-    """What rank 0 has stored: the entries of all that it has seen, perhaps of processes that are gone; of those here, once complete."""
+    """The roster that rank 0 stores: all entries that it has seen. Once complete, none of them is of a process of an earlier meeting."""
 
     meeting: str
     entries: list[_Entry]
@@ -233,7 +234,7 @@ class _Roster:
 
 
 def _pauses() -> Iterator[float]:
-    """Between looks into the store, in seconds: many processes may look."""
+    """Yields the pauses between polls of the store, in seconds; they grow, because many processes may poll."""
     pause = 0.005
     while True:
         yield pause
@@ -241,14 +242,14 @@ def _pauses() -> Iterator[float]:
 
 
 def _agreed(secret: str | None, has_own: list[bool]) -> str:
-    """The secret of RDMC_SECRET, or that of rank 0; all refuse what some lack."""
+    """Returns the secret in RDMC_SECRET, or rank 0's. Raises InvalidUse at all processes if only some have RDMC_SECRET."""
     if len(set(has_own)) > 1:
         raise InvalidUse(
-            f"rank {has_own.index(True)} has RDMC_SECRET, and rank {has_own.index(False)} has not: set it for all, or for none"
+            f"rank {has_own.index(True)} has RDMC_SECRET, but rank {has_own.index(False)} does not: set it for all ranks or none"
         )
     return os.environ["RDMC_SECRET"] if has_own[0] else str(secret)
 
 
 def _text_of(value: Any) -> str:
-    """A stored text: stores of other libraries return bytes. What is no UTF-8 is refused where it is parsed."""
+    """Returns a stored value as text; stores of other libraries return bytes. Bytes that are not UTF-8 fail when parsed."""
     return bytes(value).decode(errors="backslashreplace") if isinstance(value, bytes | bytearray | memoryview) else str(value)

@@ -16,7 +16,7 @@ _NUMBER_MAX = (1 << 32) - 1
 
 @dataclass
 class Network:
-    """How members reach each other, and how long operations may take: arguments of Group, which are checked."""
+    """The network arguments of Group, checked: how members reach each other, and how long operations may take."""
 
     number: int
     fabric: str | None
@@ -29,18 +29,18 @@ class Network:
         self.number = integer("number", self.number, 0, _NUMBER_MAX)
         ascii_text("secret", self.secret, "64 hexadecimal digits (rdmc.random_secret)")
         if self.fabric is not None:
-            ascii_text("fabric", self.fabric, "the name of one: tcp, verbs, shm ...")
+            ascii_text("fabric", self.fabric, "a name: tcp, verbs, shm ...")
         if self.protection is not None:
             ascii_text("protection", self.protection, "none, authenticate or encrypt")
 
     def listen(self, address: str) -> Endpoint:
-        """A member of a group that is to be joined."""
+        """Returns an endpoint that listens at the address, for a group to join."""
         follow_log()
         return Endpoint(address, self.secret, self.fabric, self.protection)
 
 
 def addresses_of(members: Sequence[str]) -> list[str]:
-    """The addresses of the members. Raises InvalidUse for what is no list of texts."""
+    """Returns the addresses of the members. Raises InvalidUse unless they are a list of strings."""
     found = list(members) if isinstance(members, Iterable) and not isinstance(members, str | bytes) else []
     remedy = "the address of each rank, such as ['10.0.0.1:7000', '10.0.0.2:7000']"
     if not found:

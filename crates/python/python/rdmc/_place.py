@@ -1,4 +1,4 @@
-"""Where a process is: its host, and the address by which other hosts reach it."""
+"""The host of a process, and the address at which other hosts reach it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dataclasses import asdict, dataclass
 from rdmc.errors import InvalidUse, RdmcError
 
 _LOOPBACK = "127.0.0.1"
-# Addresses that only documents use: the system names the interface of the default route to them, and nothing is sent.
+# Addresses reserved for documentation, to find the interface of the default route; nothing is sent to them.
 _ELSEWHERE = ("192.0.2.1", "2001:db8::1")
 
 
 @dataclass(frozen=True)
 class Place:
-    """Of a process. ``host``: a text that processes of one host have in common; ``name``: of the host, for errors.
+    """Where a process is. ``host``: a text that identifies the host; ``name``: the host's name, for errors.
 
-    ``ip_here``: the address for processes on this host; ``ip``: for those on others, or None. ``why_not``: why there is none. ``has_secret``:
-    whether its environment has RDMC_SECRET.
+    ``ip_here``: the address for processes on this host; ``ip``: the address for other hosts, or None. ``why_not``: why ``ip`` is None.
+    ``has_secret``: whether the process's environment has RDMC_SECRET.
     """
 
     host: str
@@ -32,7 +32,8 @@ class Place:
 
     @classmethod
     def of_this_process(cls) -> Place:
-        """RDMC_IP, or by which this host reaches MASTER_ADDR, has its name, or reaches other networks: the first that is not loopback."""
+        """Takes RDMC_IP, or else the first address that is not loopback among those toward MASTER_ADDR, of the host name, and of the
+        default route (Debian resolves a host's own name to 127.0.1.1)."""
         name, has_secret = socket.gethostname(), bool(os.environ.get("RDMC_SECRET"))
 
         def at(ip_here: str | None, ip: str | None, why_not: str) -> Place:
@@ -51,26 +52,26 @@ class Place:
             try:
                 found += _own_ips_toward(other)
             except (OSError, UnicodeError):
-                # Of several ways to find one.
+                # Another way may find an address.
                 pass
         ip = next((ip for ip in found if _is_for_others(ip)), None)
-        return at(found[0] if found else _LOOPBACK, ip, "it has only loopback addresses, and no default route")
+        return at(found[0] if found else _LOOPBACK, ip, "it has only loopback addresses and no default route")
 
     @classmethod
     def from_text(cls, text: str) -> Place:
-        """What as_text has made."""
+        """Parses the result of as_text."""
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError):
             raise RdmcError(f"the store or communicator holds {text[:200]!r} for a process: do all run the same version of rdmc?") from None
 
     def as_text(self) -> str:
-        """For other processes."""
+        """Returns the place as a text for other processes."""
         return json.dumps(asdict(self))
 
 
 def _host() -> str:
-    """What processes of one host have in common: the kernel, and the network namespace in which they find each other."""
+    """Returns a text that identifies the host: the running kernel, the network namespace, and RDMC_HOST."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()
@@ -82,7 +83,7 @@ def _host() -> str:
 
 
 def ips_of(places: list[Place]) -> list[str]:
-    """By rank, the address that a process listens on. Loopback addresses only if all are on one host; all refuse what one lacks."""
+    """Returns each rank's address to listen on; loopback only if all are on one host. All processes raise if one has no address."""
     is_one_host = len({place.host for place in places}) == 1
     ips = []
     for rank, place in enumerate(places):
@@ -96,7 +97,7 @@ def ips_of(places: list[Place]) -> list[str]:
 
 
 def _own_ips_toward(name: str) -> list[str]:
-    """Own addresses by which this host reaches another. OSError, if its name is not known; UnicodeError, if it is none."""
+    """Returns this host's addresses toward another. Raises OSError for an unknown name, UnicodeError for an invalid one."""
     ips = []
     for family, _, _, _, address in socket.getaddrinfo(name, 9, type=socket.SOCK_DGRAM):
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -105,7 +106,7 @@ def _own_ips_toward(name: str) -> list[str]:
                 probe.connect(address)
                 ips.append(str(probe.getsockname()[0]))
             except OSError:
-                # No route to this one of its addresses.
+                # No route to this address.
                 continue
     return ips
 

@@ -1,4 +1,4 @@
-"""Files to hosts, as the command does it."""
+"""Pushes files to hosts, through the command."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rdmc._command import find_command
 from rdmc._text import text
 from rdmc.errors import InvalidUse, PushError
 
-# How long the command may take to end after an interruption: it tells hosts.
+# How long the command may take to end after an interruption, in seconds: it notifies hosts.
 _END_SECONDS = 30.0
-# The command's exit code for arguments that it refuses.
+# The command's exit code for invalid arguments.
 _USAGE = 2
 
 AnyPath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class PushOptions(TypedDict, total=False):
-    """Options of ``rdmc push``, which its help describes, with underscores. None is as not given."""
+    """Options of ``rdmc push`` (see its help), with underscores. None means not given."""
 
     acls: bool
     admit: str | None
@@ -84,7 +84,7 @@ class PushOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PushReport:
-    """What has become of a push. ``failed``: why hosts have no copy, by host. ``details``: the command's JSON."""
+    """The result of a push. ``failed``: for each host without a copy, the reason. ``details``: the command's JSON."""
 
     seconds: float
     bytes: int
@@ -110,15 +110,15 @@ def push(
     progress: bool | Callable[[Mapping[str, Any]], None] = False,
     **options: Unpack[PushOptions],
 ) -> PushReport:
-    """Copies files and directories to hosts, as ``rdmc push`` does, in a process of its own.
+    """Copies files and directories to hosts with ``rdmc push``, as a child process.
 
-    ``hosts``: as for ``--to`` ("node[01-16]", ["a", "b"]). ``progress``: True draws bars on standard error; a function is called with
-    what ``--progress json`` prints, on another thread; what it raises ends the push, and is raised here. ``options``: those of the
-    command, with underscores: ``retry=2``, ``copy_self=True``, ``min_rate="500mbit"``; see PushOptions. Blocks until all is done; Ctrl-C
-    ends the push, as does the end of this process, however it ends.
+    ``hosts``: as for ``--to`` ("node[01-16]", ["a", "b"]). ``progress``: True draws bars on standard error; a function is called on
+    another thread with each event of ``--progress json``; an exception from it ends the push and is raised here. ``options``: the
+    command's options, with underscores: ``retry=2``, ``copy_self=True``, ``min_rate="500mbit"``; see PushOptions. Blocks until the push
+    has ended. Ctrl-C ends the push, as does any end of this process.
 
-    Raises PushError if no host has got its copy; with ``check`` if one has not, as PushReport.check. InvalidUse: the command refuses the
-    arguments or cannot be run, and nothing was started.
+    Raises PushError if no host has a copy, and with ``check`` if any host has none. Raises InvalidUse if the command refuses the
+    arguments or cannot be run; nothing was started.
     """
     if not isinstance(progress, bool) and not callable(progress):
         raise InvalidUse(f"progress is {progress!r}; use True, False or a function")
@@ -147,15 +147,15 @@ def push(
 def _line(
     source: AnyPath | Iterable[AnyPath], hosts: str | Sequence[str] | None, dest: AnyPath | None, progress: object, options: PushOptions
 ) -> list[str]:
-    """The command with its arguments. Raises InvalidUse for what cannot be one."""
+    """Returns the command line. Raises InvalidUse for invalid arguments."""
     sources = [_path("source", one) for one in _each("source", source, (str, bytes, os.PathLike))]
     words = _words(hosts, dest, progress, options)
     if "-" in sources or "--hosts-file=-" in words:
         raise InvalidUse("standard input cannot be pushed from Python: give a path")
     for word in [*words, *sources]:
         if "\0" in word:
-            raise InvalidUse(f"{word!r} has a character NUL, which no argument of a program has")
-    # The command would outlive this process if that were killed.
+            raise InvalidUse(f"{word!r} has a NUL character, which no program argument can have")
+    # Otherwise the command would outlive this process if it is killed.
     return [find_command(), "push", "--json", f"--end-with={os.getpid()}", *words, "--", *sources]
 
 
@@ -165,15 +165,15 @@ def _start(line: list[str], stderr: int | None) -> subprocess.Popen[str]:
             line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", errors="backslashreplace"
         )
     except OSError as error:
-        raise InvalidUse(f"{line[0]} cannot be run: {error.strerror}; RDMC_COMMAND may have the path of the command rdmc") from None
+        raise InvalidUse(f"{line[0]} cannot be run: {error.strerror}; set RDMC_COMMAND to the path of the command rdmc") from None
 
 
 def _each(name: str, given: Any, one: tuple[type, ...]) -> list[Any]:
-    """The elements of an argument that may also be one element."""
+    """Returns the elements of an argument that may be a single element."""
     if isinstance(given, one):
         return [given]
     if not isinstance(given, Iterable):
-        raise InvalidUse(f"{name} is {given!r}; use one or a list")
+        raise InvalidUse(f"{name} is {given!r}; use a single value or a list")
     return list(given)
 
 
@@ -181,7 +181,7 @@ def _path(name: str, given: Any) -> str:
     try:
         return os.fsdecode(given)
     except TypeError:
-        raise InvalidUse(f"{name} has {given!r}; use a path") from None
+        raise InvalidUse(f"{name} contains {given!r}; use a path") from None
 
 
 def _words(hosts: str | Sequence[str] | None, dest: AnyPath | None, progress: object, options: PushOptions) -> list[str]:
@@ -216,16 +216,16 @@ def _unexpected(name: str) -> str:
 
 
 class _Errors:
-    """What the command writes to standard error: its progress, and other lines."""
+    """The command's standard error: progress events and other lines."""
 
     def __init__(self, progress: object) -> None:
         self._progress = progress
         self.lines: list[str] = []
-        # What the application's function has raised.
+        # The exception of the application's function.
         self.raised: BaseException | None = None
 
     def read(self, command: subprocess.Popen[str]) -> None:
-        """Reads all; the command would wait otherwise."""
+        """Reads to the end; otherwise the command would block."""
         assert command.stderr is not None
         for line in command.stderr:
             event = _event_of(line)
@@ -236,12 +236,12 @@ class _Errors:
                     self._progress(event)
                 except BaseException as error:
                     self.raised = error
-                    # SIGINT is ignored by what a shell has in its background.
+                    # Not SIGINT, which background jobs of a shell ignore.
                     command.terminate()
 
 
 def _event_of(line: str) -> dict[str, Any] | None:
-    """What a line tells of the progress; None for another line."""
+    """Returns the progress event of a line; None for other lines."""
     try:
         event = json.loads(line)
     except json.JSONDecodeError:
@@ -260,7 +260,7 @@ def _end(command: subprocess.Popen[str]) -> None:
 def _report(printed: str, program: str, code: int, errors: list[str]) -> PushReport:
     said = "\n".join(errors)
     if not printed.strip():
-        raise PushError(said or f"rdmc push has ended with {code}, without a word", {})
+        raise PushError(said or f"rdmc push ended with exit code {code} and no output", {})
     try:
         details = json.loads(printed)
         if "hosts" not in details:
@@ -271,7 +271,7 @@ def _report(printed: str, program: str, code: int, errors: list[str]) -> PushRep
             reason = "" if failed else str(details.get("error") or "")
             report = PushReport(details["total_seconds"], details["bytes"], hosts, failed, details)
     except (AttributeError, KeyError, TypeError, ValueError):
-        why = f"{program} has printed {printed[:200]!r}, which is no report of rdmc push"
+        why = f"{program} has printed {printed[:200]!r}, which is not a report of rdmc push"
         raise PushError(f"{why}: set RDMC_COMMAND to the command rdmc of this package's version", {}) from None
     if report is None and code == _USAGE:
         raise InvalidUse(reason)

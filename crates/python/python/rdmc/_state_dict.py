@@ -1,4 +1,4 @@
-"""State dicts of torch, from one process to all others."""
+"""Broadcast of torch state dicts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from rdmc.messages import Messages
 
 torch: Any = importlib.import_module("torch")
 
-# Shorter tensors are sent together, up to this length in bytes. Longer ones are faster alone, as they are not copied.
+# Shorter tensors are sent together, up to this length in bytes; 1 to 64 MiB are equally fast. Longer tensors are faster alone, because
+# they are not copied.
 _PACK_BYTES = 4 << 20
-# Memory for what is copied to tensors then, at a time.
+# The maximum memory in bytes for messages that are received before they are copied to tensors.
 _SPARE_BYTES = 256 << 20
-# Of other values only those that JSON has: what a program makes of pickled ones is the sender's to say.
+# Other values are limited to JSON's types: with pickle, the sender could run code at the receivers.
 _PLAIN = (str, int, float, bool, type(None))
 _DEPTH_MAX = 50
 
@@ -37,24 +38,24 @@ def broadcast_state_dict(
     device: Any = "cpu",
     timeout: float | None = None,
 ) -> dict[str, Any]:
-    """Gives all processes of a group the root's state dict: of a model, or of an optimizer (dicts with keys that are texts or integers,
-    lists and tuples, of tensors, numbers, texts and None).
+    """Broadcasts the root's state dict of a model or optimizer: nested dicts with string or integer keys, lists and tuples, of tensors,
+    numbers, strings and None.
 
-    All call this, in the same order as other operations. Others than the root give a state dict of the same names, types and shapes, into
-    whose tensors it is received, on the device where they are: without a copy where that is the CPU and they are contiguous. Or they give
-    None, for new tensors on ``device``. Tensors that share memory at the root are sent once, and new ones share memory, too.
+    All members call this, in the same order as other operations. Members other than the root pass a state dict with the same names, types
+    and shapes. Its tensors receive the contents on the device where they are, without a copy if they are contiguous and on the CPU. Or
+    they pass None, for new tensors on ``device``. Tensors that share memory at the root are sent once; new tensors then share memory too.
 
-    ``ready(name, tensor)`` is called on this thread for each tensor as soon as it is there, while later ones arrive; names of nested ones
-    are joined by dots. What it raises ends the messages that are still to come, at all. ``timeout``: for each message, in seconds.
+    ``ready(name, tensor)`` is called on this thread for each tensor once it has arrived, while later ones arrive; names in nested dicts
+    are joined by dots. An exception from it ends the remaining messages at all members. ``timeout``: for each message, in seconds.
 
-    Returns the state dict, with those tensors and the root's other values. Raises InvalidUse where state dicts differ (Refused at the
-    others), and MemberLost.
+    Returns the state dict, with these tensors and the root's other values. Raises InvalidUse where the state dicts differ (Refused at the
+    other members), and MemberLost.
     """
     is_root, tree, tensors, problem = group.rank == root, None, {}, None
     try:
         if is_root:
             if state_dict is None:
-                raise InvalidUse("the root gives a state dict")
+                raise InvalidUse("the root must pass a state dict")
             tree = _Description().of(state_dict, ())
     except InvalidUse as error:
         problem = error
@@ -75,7 +76,7 @@ def broadcast_state_dict(
             else:
                 _receive(messages, tensors, packs, ready)
     elif packs:
-        # As one operation, which needs no connections of its own.
+        # As one operation, which needs no additional connections.
         place = _contents(tensors, packs[0]) if is_root else _place(tensors, packs[0])
         group.broadcast(place, root, timeout=timeout)
         if not is_root:
@@ -91,7 +92,7 @@ def broadcast_state_dict(
 
 @dataclass(frozen=True)
 class _Entry:
-    """A tensor of a state dict: where it is in it, its type, and its shape."""
+    """A tensor of a state dict: its path, type and shape."""
 
     path: _Path
     kind: str
@@ -101,31 +102,31 @@ class _Entry:
 
     @property
     def name(self) -> str:
-        """As programs know it."""
+        """The path, joined by dots."""
         return _name(self.path)
 
     @property
     def nbytes(self) -> int:
-        """Its length in bytes."""
+        """The length in bytes."""
         return math.prod(self.shape) * int(torch.empty(0, dtype=self._type()).element_size())
 
     def is_sent(self) -> bool:
-        """Whether it has contents of its own."""
+        """Whether its contents are sent: it is not empty and shares no memory with an earlier tensor."""
         return self.nbytes > 0 and self.same_as is None
 
     def new(self, device: Any) -> Any:
-        """Memory for it."""
+        """Returns a new tensor for it."""
         return torch.empty(self.shape, dtype=self._type(), device=device)
 
     def _type(self) -> Any:
         kind = getattr(torch, self.kind.removeprefix("torch."), None)
         if not isinstance(kind, torch.dtype):
-            raise InvalidUse(f"{self.name} is of type {self.kind}, which this version of torch has not")
+            raise InvalidUse(f"{self.name} is of type {self.kind}, which this version of torch does not have")
         return kind
 
 
 class _Description:
-    """What is in a state dict, as JSON has it: ["tensor", type, shape, number of an earlier one in the same memory], ["plain", value],
+    """Describes a state dict in JSON's types: ["tensor", type, shape, number of an earlier tensor in the same memory], ["plain", value],
     ["dict", [[key, value] ...]], ["list", [value ...]] or ["tuple", [value ...]]."""
 
     def __init__(self) -> None:
@@ -133,9 +134,9 @@ class _Description:
         self._count = 0
 
     def of(self, value: Any, path: _Path) -> list[Any]:
-        """Raises InvalidUse for what cannot be sent."""
+        """Returns the description of a value. Raises InvalidUse if the value cannot be sent."""
         if len(path) > _DEPTH_MAX:
-            raise InvalidUse(f"{_name(path[:5])} is nested more than {_DEPTH_MAX} times")
+            raise InvalidUse(f"{_name(path[:5])} is nested more than {_DEPTH_MAX} levels deep")
         if isinstance(value, torch.Tensor):
             return self._of_tensor(value, path)
         if isinstance(value, _PLAIN):
@@ -143,12 +144,12 @@ class _Description:
         if isinstance(value, Mapping):
             for key in value:
                 if not isinstance(key, str | int):
-                    raise InvalidUse(f"{_name(path) or 'the state dict'} has the key {key!r}: use texts and integers")
+                    raise InvalidUse(f"{_name(path) or 'the state dict'} has the key {key!r}: use strings and integers")
             return ["dict", [[key, self.of(one, (*path, key))] for key, one in value.items()]]
         if isinstance(value, list | tuple):
             found = [self.of(one, (*path, number)) for number, one in enumerate(value)]
             return ["list" if isinstance(value, list) else "tuple", found]
-        raise InvalidUse(f"{_name(path)} is a {type(value).__name__}: only tensors, numbers, texts, and dicts and lists of them can be sent")
+        raise InvalidUse(f"{_name(path)} is a {type(value).__name__}: use tensors, numbers, strings, and dicts and lists of them")
 
     def _of_tensor(self, tensor: Any, path: _Path) -> list[Any]:
         if tensor.layout is not torch.strided:
@@ -170,7 +171,7 @@ def _children(node: Any, path: _Path) -> Iterator[tuple[_Path, Any]]:
 
 
 def _entries(node: Any, path: _Path) -> Iterator[_Entry]:
-    """The tensors, in the order of their numbers."""
+    """Yields the tensors, in the order of their numbers."""
     if node[0] == "tensor":
         yield _Entry(path, node[1], tuple(node[2]), node[3])
     elif node[0] != "plain":
@@ -179,7 +180,7 @@ def _entries(node: Any, path: _Path) -> Iterator[_Entry]:
 
 
 def _outline(node: Any, path: _Path) -> Iterator[tuple[_Path, str]]:
-    """What is where, in words."""
+    """Yields each path with a text that describes its value."""
     if node[0] == "tensor":
         yield path, f"{node[1]} {node[2]}"
     elif node[0] == "plain":
@@ -191,7 +192,7 @@ def _outline(node: Any, path: _Path) -> Iterator[tuple[_Path, str]]:
 
 
 def _built(node: Any, path: _Path, tensors: Mapping[_Path, Any]) -> Any:
-    """The value."""
+    """Returns the value that a description stands for."""
     kind, *found = node
     if kind == "tensor":
         return tensors[path]
@@ -202,15 +203,15 @@ def _built(node: Any, path: _Path, tensors: Mapping[_Path, Any]) -> Any:
 
 
 def _prepared(given: Mapping[str, Any] | None, tree: Any, entries: list[_Entry], device: Any) -> dict[_Path, Any]:
-    """The tensors that are sent, or received into."""
+    """Returns the tensors to send or to receive into. Raises InvalidUse if the given state dict differs from the root's."""
     if given is not None:
         expected, found = dict(_outline(tree, ())), dict(_outline(_Description().of(given, ()), ()))
         different = [_name(path) for path in expected.keys() ^ found.keys()]
         if different:
-            raise InvalidUse(f"the root's state dict differs in {', '.join(sorted(different)[:5])}")
+            raise InvalidUse(f"the root's state dict differs from this one in {', '.join(sorted(different)[:5])}")
         for path, words in expected.items():
             if found[path] != words:
-                raise InvalidUse(f"{_name(path)} is {words} at the root, and {found[path]} here")
+                raise InvalidUse(f"{_name(path)} is {words} at the root, but {found[path]} here")
         return {entry.path: _value(given, entry.path) for entry in entries}
     tensors: dict[_Path, Any] = {}
     for entry in entries:
@@ -225,7 +226,7 @@ def _value(given: Any, path: _Path) -> Any:
 
 
 def _agree(group: Group, problem: InvalidUse | None, timeout: float | None) -> None:
-    """Raises at all if one has a problem."""
+    """Raises at all members if one has a problem."""
     flags = bytearray(group.size)
     flags[group.rank] = problem is not None
     group.all_gather_in_place(flags, timeout=timeout)
@@ -235,11 +236,11 @@ def _agree(group: Group, problem: InvalidUse | None, timeout: float | None) -> N
     said = group.broadcast_bytes(str(problem).encode("utf-8", "replace") if group.rank == who else None, who, timeout=timeout)
     if problem is not None:
         raise problem
-    raise Refused(who, f"rank {who} has refused: {said.decode()}")
+    raise Refused(who, f"rank {who} refused: {said.decode()}")
 
 
 def _packs(entries: list[_Entry]) -> Iterator[list[_Entry]]:
-    """Which tensors are one message, in order."""
+    """Yields the tensors of each message, in order."""
     pack: list[_Entry] = []
     for entry in entries:
         if not entry.is_sent():
@@ -268,37 +269,37 @@ def _receive(
             posted += 1
         message = messages.receive()
         if message is None or message.nbytes != sum(entry.nbytes for entry in pack):
-            raise InvalidUse("the root's messages are not those that it has announced: do all have the same version?")
+            raise InvalidUse("the root's messages are not those that it announced: do all ranks run the same version of rdmc?")
         _spread(tensors, pack, _frombuffer(message.data()), ready)
         spare -= _spare_bytes(tensors, pack)
 
 
 def _contents(tensors: Mapping[_Path, Any], pack: list[_Entry]) -> Any:
-    """What is sent for a pack: the memory of its only tensor, if it can be used."""
+    """Returns the contents of a pack to send: the memory of its only tensor, if possible."""
     parts = [tensors[entry.path].detach().cpu().contiguous() for entry in pack]
     return parts[0] if len(parts) == 1 else torch.cat([_bytes_of(part) for part in parts])
 
 
 def _place(tensors: Mapping[_Path, Any], pack: list[_Entry]) -> Any:
-    """The memory into which a pack is received: that of its only tensor, if it can be used."""
+    """Returns the memory to receive a pack into: that of its only tensor, if possible."""
     spare = _spare_bytes(tensors, pack)
     return torch.empty(spare, dtype=torch.uint8) if spare > 0 else tensors[pack[0].path]
 
 
 def _spare_bytes(tensors: Mapping[_Path, Any], pack: list[_Entry]) -> int:
-    """How much memory is needed to receive a pack, which is copied to its tensors then."""
+    """Returns how much memory a pack needs that is received first and then copied to its tensors; 0 if it is received in place."""
     only = tensors[pack[0].path]
     is_in_place = len(pack) == 1 and only.device.type == "cpu" and only.is_contiguous()
     return 0 if is_in_place else sum(entry.nbytes for entry in pack)
 
 
 def _spread(tensors: Mapping[_Path, Any], pack: list[_Entry], arrived: Any, ready: Callable[[str, Any], None] | None) -> None:
-    """Copies bytes to tensors, unless they have been received there."""
+    """Copies bytes to tensors, unless they were received in place."""
     start = 0
     for entry in pack:
         target = tensors[entry.path].detach()
         if target.data_ptr() != arrived.data_ptr() + start:
-            # Of any alignment.
+            # The part may be unaligned.
             part = arrived[start : start + entry.nbytes].clone().view(target.dtype).reshape(target.shape)
             target.copy_(part)
         start += entry.nbytes
@@ -308,7 +309,7 @@ def _spread(tensors: Mapping[_Path, Any], pack: list[_Entry], arrived: Any, read
 
 
 def _frombuffer(data: memoryview) -> Any:
-    """A tensor of bytes on memory that is not written: torch has none that is read-only, and warns."""
+    """Returns a tensor of bytes on memory that is not written. Torch has no read-only tensors, and warns."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.frombuffer(data, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""Texts for the library and for other processes, which take UTF-8 only."""
+"""Texts for the library and for other processes, which accept only UTF-8."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from rdmc.errors import InvalidUse
 
 
 def as_utf8(text: str) -> str:
-    """A text that can be encoded: texts with names of files may hold bytes that are none."""
+    """Returns a text that can be encoded: file names in texts may contain bytes that are not UTF-8."""
     return str.encode(text, "utf-8", "backslashreplace").decode()
 
 
 def text(name: str, value: object, remedy: str) -> str:
-    """An argument that is a text. Raises InvalidUse for any other, which it does not show: it may be a secret."""
+    """Returns a string argument. Raises InvalidUse for any other value, without showing it: it may be a secret."""
     if not isinstance(value, str):
         raise InvalidUse(f"{name} is of type {type(value).__name__}; use {remedy}")
     return value
 
 
 def ascii_text(name: str, value: object, remedy: str) -> str:
-    """As text, of ASCII characters."""
+    """As text, for ASCII characters only."""
     found = text(name, value, remedy)
     if not found.isascii():
         raise InvalidUse(f"{name} has characters that are not ASCII; use {remedy}")
@@ -26,10 +26,10 @@ def ascii_text(name: str, value: object, remedy: str) -> str:
 
 
 def reason_of(kind: type[BaseException], error: BaseException | None) -> str:
-    """What others are told of an exception."""
+    """Returns the text with which other members report an exception of this one."""
     try:
         said = "" if error is None else str(error)
     except Exception:
-        # An exception of the application that has no text: others learn of its kind.
+        # The exception has no text: other members learn its type.
         said = ""
     return as_utf8(f"{kind.__name__}: {said}" if said else kind.__name__)

@@ -1,4 +1,4 @@
-"""A backend of torch.distributed, for tensors on the CPU: groups of this library behind torch's interface."""
+"""A torch.distributed backend for tensors on the CPU, built on this library's groups."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ torch: Any = importlib.import_module("torch")
 _distributed: Any = importlib.import_module("torch.distributed")
 _c10d: Any = importlib.import_module("torch._C._distributed_c10d")
 
-# How long a process waits, in seconds, for others to destroy their process group, too, or for operations under way when it ends.
+# How long a process that destroys its process group waits for the others to do so, and for running operations, in seconds.
 _END_SECONDS = 10.0
 
-# How many operations are held for torch's own code, at most.
+# The maximum number of operations kept alive for torch's own code.
 _HELD_MAX = 4096
 
 _NO_TIMEOUT = timedelta(0)
@@ -39,32 +39,32 @@ _NO_TIMEOUT = timedelta(0)
 
 @dataclass(frozen=True)
 class Options:
-    """``pg_options`` of init_process_group and new_group: ``fabric`` and ``protection``, as of rdmc.Group."""
+    """``pg_options`` of init_process_group and new_group: ``fabric`` and ``protection``, as for rdmc.Group."""
 
     fabric: str | None = None
     protection: str | None = None
 
 
 class Work(_c10d.Work):  # type: ignore[misc]
-    """An operation that was started, as torch has them. Calls are allowed on any thread."""
+    """A started operation, with torch's interface. Calls are allowed on any thread."""
 
     def __init__(self, work: rdmc.group.Work, outputs: list[Any], finish: Callable[[], None] | None, held: dict[int, Work]) -> None:
         super().__init__()
         self._work = work
         self._outputs = outputs
-        # What is left to do when the operation has succeeded, once: on the first thread that learns of it.
+        # Called once after the operation has succeeded, on the first thread that sees it.
         self._finish = finish
         self._lock = threading.RLock()
         self._future: Any = None
-        # Older versions of torch keep no reference to this object where C++ has started the operation, but look for it when they
-        # wait: it is held until then.
+        # Older versions of torch keep no reference to this object if C++ started the operation, but look it up when they wait; it is
+        # kept alive until then.
         self._held = held
         held[id(self)] = self
         if len(held) > _HELD_MAX:
             del held[next(iter(held))]
 
     def wait(self, timeout: timedelta = _NO_TIMEOUT) -> bool:
-        """Waits for its end. Raises what has failed; a TimedOut goes on."""
+        """Waits until the operation ends, and raises its exception. After TimedOut the operation continues."""
         self._work.wait(timeout.total_seconds() if timeout > _NO_TIMEOUT else None)
         self._settle()
         return True
@@ -74,27 +74,27 @@ class Work(_c10d.Work):  # type: ignore[misc]
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether it has ended, well or not. Does not block."""
+        """Whether the operation has ended, successfully or not. Does not block."""
         if self._work.is_completed() and self._work._future.exception() is None:
             self._settle()
         return self._work.is_completed()
 
     def is_success(self) -> bool:
-        """Whether it has ended well."""
+        """Whether the operation has succeeded."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What has failed, if it has ended."""
+        """The exception of the operation, if it has ended with one."""
         return self._work._future.exception() if self._work.is_completed() else None
 
     def result(self) -> list[Any]:
-        """The tensors that the operation has written, when it has ended."""
+        """Waits until the operation ends, and returns the tensors that it wrote."""
         self.wait()
         return self._outputs
 
     def get_future(self) -> Any:
-        """A torch.futures.Future of the tensors. Callbacks run on a thread of their own: they may start other operations, in the same
-        order at all members, and wait for them."""
+        """Returns a torch.futures.Future of the tensors. Callbacks run on a separate thread: they may start other operations, in the same
+        order at all members, and wait for them, as PowerSGD's hook does."""
         with self._lock:
             if self._future is None:
                 ended = torch.futures.Future()
@@ -116,15 +116,15 @@ class Work(_c10d.Work):  # type: ignore[misc]
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
     def refuse(self: ProcessGroup, *given: Any, **named: Any) -> NoReturn:
-        raise InvalidUse(f"the backend rdmc has no {name}: use a group of another backend for it, such as new_group(backend='gloo')")
+        raise InvalidUse(f"the backend rdmc has no {name}: use a group of another backend, such as new_group(backend='gloo')")
 
     return refuse
 
 
 class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
-    """The backend ``rdmc`` of torch.distributed. Its methods are called by torch's functions, with their arguments; all return at once.
+    """The torch.distributed backend ``rdmc``. Torch's functions call its methods with their arguments; all return at once.
 
-    Tensors are on the CPU, of any strides. Wrong arguments raise InvalidUse before anything is sent.
+    Tensors are on the CPU, with any strides. Invalid arguments raise InvalidUse before anything is sent.
     """
 
     def __init__(self, group: Group) -> None:
@@ -136,21 +136,21 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         weakref.finalize(self, _destroyed, group).atexit = False
         _watch_the_end()
         _live[group] = None
-        # Starts the thread of its operations, which closes it: a program that ends starts none.
+        # Starts the group's thread, which also closes the group: a program that ends can start no thread.
         group._calls.start(lambda: None)
 
     def getBackendName(self) -> str:
-        """The name in init_process_group."""
+        """Returns the name for init_process_group."""
         return "rdmc"
 
-    # Newer versions of torch give a name and a description, and ask for them.
+    # Newer versions of torch set a name and a description, and read them.
 
     def setGroupName(self, name: str) -> None:
         """Called by torch."""
         self._name = name
 
     def getGroupName(self) -> str:
-        """What torch has given."""
+        """Returns the value that torch has set."""
         return self._name
 
     def setGroupDesc(self, description: str) -> None:
@@ -158,7 +158,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         self._description = description
 
     def getGroupDesc(self) -> str:
-        """What torch has given."""
+        """Returns the value that torch has set."""
         return self._description
 
     def broadcast(self, tensors: list[Any], opts: Any = None) -> Work:
@@ -174,7 +174,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return self.allreduce_coalesced([_only(tensors)], opts)
 
     def allreduce_coalesced(self, tensors: list[Any], opts: Any = None) -> Work:
-        """torch.distributed.all_reduce_coalesced: several tensors of one type, by one operation."""
+        """torch.distributed.all_reduce_coalesced: several tensors of one type, in one operation."""
         opts = _c10d.AllreduceOptions() if opts is None else opts
         flat = _flat(tensors, is_written=True)
         work = self._group.all_reduce(flat, opts.reduceOp, timeout=_limit(opts), async_op=True)
@@ -193,7 +193,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return self.allgather_coalesced([[output] for output in _only(output_lists)], [_only(inputs)], opts)
 
     def allgather_coalesced(self, output_lists: list[list[Any]], inputs: list[Any], opts: Any = None) -> Work:
-        """torch.distributed.all_gather_coalesced: a list for each rank, of as many tensors as there are inputs."""
+        """torch.distributed.all_gather_coalesced: a list for each rank, each with as many tensors as ``inputs``."""
         part, whole, outputs = self._gathered(output_lists, inputs)
         work = self._group.all_gather(whole, part, timeout=_limit(opts), async_op=True)
         return self._work(work, outputs, _parts_of(whole, outputs))
@@ -209,7 +209,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return self._work(work, outputs, _parts_of(whole, outputs))
 
     def gather_single(self, output: Any, input: Any, opts: Any = None) -> Work:
-        """torch.distributed.gather_single, of newer versions: as gather, into one tensor."""
+        """torch.distributed.gather_single, in newer versions: as gather, into one tensor."""
         opts = _c10d.GatherOptions() if opts is None else opts
         is_root = opts.rootRank == self._group.rank
         dense = _dense(output, is_written=True) if is_root else None
@@ -248,14 +248,14 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return self._work(self._group.barrier(timeout=_limit(opts), async_op=True), [], [])
 
     def shutdown(self) -> None:
-        """destroy_process_group, of newer versions; older ones drop their references."""
+        """destroy_process_group, in newer versions; older versions drop their references."""
         _destroyed(self._group)
 
     def abort(self) -> None:
-        """Makes all operations fail, at all members."""
+        """Fails all operations, at all members."""
         self._group._calls.abort_quietly("its process group was aborted")
 
-    # Names of older versions of torch, and of newer ones.
+    # Names in older and newer versions of torch.
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     send = _refusing("send")
@@ -268,7 +268,7 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
     monitored_barrier = _refusing("monitored_barrier")
 
     def _work(self, work: rdmc.group.Work, outputs: list[Any], copies: Sequence[tuple[Any, Any]]) -> Work:
-        """``copies``: tensors of the caller's, and the memory that was used instead of theirs, or is theirs."""
+        """``copies``: the caller's tensors, each with the memory that the operation used, which may be the tensor's own."""
         left = [(tensor, memory) for tensor, memory in copies if tensor.data_ptr() != memory.data_ptr()]
 
         def finish() -> None:
@@ -278,10 +278,10 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return Work(work, outputs, finish if left else None, self._held)
 
     def _gathered(self, output_lists: list[list[Any]], inputs: list[Any]) -> tuple[Any, Any, list[Any]]:
-        """This rank's part, memory for all parts, and the tensors to which these are copied then."""
+        """Returns this rank's part, memory for all parts, and the tensors to which the parts are then copied."""
         size = self._group.size
         if len(output_lists) != size:
-            raise InvalidUse(f"there are {len(output_lists)} outputs; give one for each of {size} ranks")
+            raise InvalidUse(f"there are {len(output_lists)} outputs; pass one for each of {size} ranks")
         for outputs in output_lists:
             _check_alike(outputs, inputs)
             for output in outputs:
@@ -290,48 +290,48 @@ class ProcessGroup(_c10d.ProcessGroup):  # type: ignore[misc]
         return part, torch.empty(size * part.numel(), dtype=part.dtype), [output for outputs in output_lists for output in outputs]
 
     def _of_all_ranks(self, inputs: list[Any], output: Any) -> Any:
-        """A tensor for each rank, one after another in one."""
+        """Returns one tensor that contains the tensors of all ranks, in rank order."""
         size = self._group.size
         if len(inputs) != size:
-            raise InvalidUse(f"there are {len(inputs)} inputs; give one for each of {size} ranks")
+            raise InvalidUse(f"there are {len(inputs)} inputs; pass one for each of {size} ranks")
         _check_alike(inputs, [output] * size)
         return _flat(inputs)
 
 
 def _only(given: Sequence[Any]) -> Any:
     if len(given) != 1:
-        raise InvalidUse(f"there are {len(given)} tensors or lists of them: give one, as each process has one device")
+        raise InvalidUse(f"there are {len(given)} tensors or lists of them: pass one, as each process has one device")
     return given[0]
 
 
 def _check_alike(tensors: Sequence[Any], others: Sequence[Any]) -> None:
-    """Raises InvalidUse unless the tensors have the types and lengths of others."""
+    """Raises InvalidUse unless the tensors have the same types and lengths as the others."""
     found, expected = ([(tensor.numel(), tensor.dtype) for tensor in some] for some in (tensors, others))
     if found != expected:
-        raise InvalidUse(f"tensors of {found} elements and types are given for {expected}: all ranks' have to be alike")
+        raise InvalidUse(f"the tensors have elements and types {found}, not {expected}: those of all ranks must be alike")
 
 
 def _check(tensor: Any, is_written: bool) -> None:
-    """Raises InvalidUse for what cannot be sent, or not be received into."""
+    """Raises InvalidUse for a tensor that cannot be sent, or with ``is_written`` not be received into."""
     if tensor.layout is not torch.strided:
         raise InvalidUse(f"the tensor's layout is {tensor.layout}: use tensor.to_dense()")
     if tensor.device.type != "cpu":
         raise InvalidUse(f"the tensor is on {tensor.device}, and the backend rdmc is for the CPU: use tensor.cpu(), or nccl")
     if is_written and any(length > 1 and stride == 0 for length, stride in zip(tensor.shape, tensor.stride(), strict=True)):
-        raise InvalidUse("elements of the tensor are in the same memory, as it was expanded: use tensor.contiguous()")
+        raise InvalidUse("the tensor was expanded, so that its elements share memory: use tensor.contiguous()")
 
 
 def _dense(tensor: Any, is_written: bool = False) -> Any:
-    """The tensor if it is contiguous, or else a copy that is. Raises InvalidUse for what cannot be sent."""
+    """Returns the tensor if it is contiguous, otherwise a contiguous copy. Raises InvalidUse as _check."""
     _check(tensor, is_written)
     return tensor.detach().contiguous()
 
 
 def _flat(tensors: Sequence[Any], is_written: bool = False) -> Any:
-    """The elements of all, in one tensor: that of the only one, if it is contiguous."""
+    """Returns the elements of all tensors in one tensor, without a copy if there is only one and it is contiguous."""
     flat = [_dense(tensor, is_written).reshape(-1) for tensor in tensors]
     if len({tensor.dtype for tensor in flat}) != 1:
-        raise InvalidUse(f"the tensors are of types {', '.join(sorted({str(tensor.dtype) for tensor in flat}))}: give those of one")
+        raise InvalidUse(f"the tensors are of types {', '.join(sorted({str(tensor.dtype) for tensor in flat}))}: pass tensors of one type")
     return flat[0] if len(flat) == 1 else torch.cat(flat)
 
 
@@ -344,20 +344,20 @@ def _limit(opts: Any) -> float | None:
     return timeout.total_seconds() if timeout > _NO_TIMEOUT else None
 
 
-# Of process groups that have not ended, with the threads that end those that were destroyed.
+# Process groups that have not ended, with the threads that end destroyed ones.
 _live: dict[Group, threading.Thread | None] = {}
 
 
 @cache
 def _watch_the_end() -> None:
-    # Not sooner than a group was made: what is registered later runs first, and groups end at once when the program does. Processes of
-    # multiprocessing end without this, but by that.
+    # Only after a group was created: handlers registered later run first, and the group's own handler would abort it. Processes of
+    # multiprocessing do not run atexit handlers, but run finalizers.
     atexit.register(_program_ends)
     multiprocessing.util.Finalize(None, _program_ends, exitpriority=100)
 
 
 def _destroyed(group: Group) -> None:
-    """Ends a group that torch has dropped. Not here: this may be in the middle of anything. The program waits for the thread."""
+    """Ends a group that torch has dropped, on a thread, because this may interrupt any code. The program waits for the thread."""
     if group not in _live or _live[group] is not None:
         return
     thread = threading.Thread(target=_end, args=(group,), name="rdmc-end")
@@ -365,7 +365,7 @@ def _destroyed(group: Group) -> None:
     try:
         thread.start()
     except RuntimeError:
-        # The program ends, and starts no threads any more.
+        # The program ends, and can start no thread.
         _end(group)
 
 
@@ -382,8 +382,8 @@ def _program_ends() -> None:
 
 
 def _end(group: Group) -> None:
-    """Ends a group with the others, if they come in time: what they still wait for has been sent then. All operations of this process have
-    told their outcome, so that what others do afterwards is no error here."""
+    """Closes a group with the other members if they close it in time, so that all data that they wait for is sent. All operations of this
+    process have reported their results, so a later failure of other members is no error here."""
     with suppress(RdmcError):
         group._calls.start(lambda: None).wait(_END_SECONDS)
         group.close(_END_SECONDS)
@@ -401,9 +401,9 @@ def _make(given: Any, options: Options | None = None) -> ProcessGroup:
 
 
 def register() -> None:
-    """Makes ``rdmc`` a backend of torch.distributed. Nothing happens the second time."""
+    """Registers ``rdmc`` as a torch.distributed backend. Does nothing the second time."""
     registering = _distributed.Backend.register_backend
     if not hasattr(_distributed.Backend, "RDMC"):
-        # Newer versions of torch ask for the devices.
+        # Newer versions of torch take the devices.
         devices = {"devices": ["cpu"]} if "devices" in inspect.signature(registering).parameters else {}
         registering("rdmc", _make, extended_api=True, **devices)

@@ -1,8 +1,8 @@
-"""Groups for asyncio: calls are awaited on the event loop of the application.
+"""Groups for asyncio: calls are awaited on the application's event loop.
 
-Nothing runs an event loop of its own. Messages wait for a descriptor that the loop watches; operations on arrays (and joining, and
-closing) run on a thread, for which the end of the program does not wait. Cancelling a task that waits for a message takes nothing;
-cancelling an operation (Ctrl-C cancels the main task), also opening messages and closing, ends the group, since others have begun it.
+Waits for messages use a descriptor that the loop watches. Operations on arrays, joining and closing run on a daemon thread, for which
+the end of the program does not wait. Cancelling a wait for a message loses nothing. Cancelling an operation, the opening of messages or
+closing (Ctrl-C cancels the main task) ends the group, because other members have started it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 class _Waiting:
-    """The calls of one event loop that wait for the library."""
+    """The calls on one event loop that wait for the library."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ class _Waiting:
         try:
             async with asyncio.timeout(timeout):
                 while (answer := pending.poll(self._notifier)) is None:
-                    # What has happened since then is told by the loop, so not before this waits.
+                    # An event since the poll is reported by the loop, so only after this call has started to wait.
                     sleeper = self._loop.create_future()
                     self._sleepers.add(sleeper)
                     try:
@@ -62,7 +62,7 @@ class _Waiting:
         except TimeoutError as error:
             if isinstance(error, TimedOut):
                 raise
-            raise TimedOut(f"a call has taken longer than {timeout} s") from None
+            raise TimedOut(f"a call took longer than {timeout} s") from None
 
 
 class Message:
@@ -75,25 +75,25 @@ class Message:
 
     @property
     def number(self) -> int:
-        """How many messages precede it."""
+        """The number of messages before this one."""
         return self._inner.number
 
     @property
     def nbytes(self) -> int:
-        """Its length in bytes."""
+        """The length in bytes."""
         return self._inner.bytes
 
     async def wait(self, timeout: float | None = None) -> None:
-        """Waits until all of it has arrived."""
+        """Waits until the whole message has arrived."""
         await self._waiting.wait(self._inner.wait(), seconds(timeout, self._timeout))
 
     async def data(self, timeout: float | None = None) -> memoryview:
-        """All of it, read-only and without a copy, once it has arrived."""
+        """Waits for the whole message and returns it, read-only and without a copy."""
         await self.wait(timeout)
         return self._inner.view(0, self.nbytes)
 
     async def blocks(self, timeout: float | None = None) -> AsyncIterator[tuple[int, memoryview]]:
-        """Its parts in the order in which they arrive, with their offsets; each byte once. ``timeout``: for each."""
+        """Yields offsets and contents of the message's blocks as they arrive; each byte once. ``timeout``: for each block."""
         limit = seconds(timeout, self._timeout)
         while (found := await self._waiting.wait(self._inner.next_block(), limit)) is not None:
             start, end = found
@@ -113,33 +113,33 @@ class Messages:
         self.is_root = rank == root
 
     async def send(self, data: Any, *, timeout: float | None = None) -> int:
-        """Queues bytes, an array or a Region, at the root, and returns the message's number. Waits while many are queued.
+        """At the root: queues bytes, an array or a Region as a message, and returns its number. Waits while the queue is full.
 
-        It is not copied: do not change it before wait_complete(number + 1) or the end of the ``async with`` block.
+        The data is not copied: do not change it before wait_complete(number + 1) or the end of the ``async with`` block.
         """
         return int(await self._wait(self._inner.send(to_send(data, self)), timeout))
 
     def post(self, array: Any) -> None:
-        """Gives memory for one of the next messages; as rdmc.Messages.post."""
+        """At receivers: provides memory for one of the next messages, as rdmc.Messages.post."""
         self._inner.post(to_post(array))
 
     async def receive(self, *, timeout: float | None = None) -> Message | None:
-        """The next message, once it is announced; None when the root has closed and all were received."""
+        """Returns the next message once it is announced; None once the root has closed and all messages were received."""
         check_receives(self)
         received = await self._wait(self._inner.receive(), timeout)
         return None if received is None else Message(received, self._waiting, self._timeout)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages until the root closes."""
+        """Yields messages until the root closes."""
         while (message := await self.receive()) is not None:
             yield message
 
     async def wait_complete(self, count: int, *, timeout: float | None = None) -> None:
-        """Waits until this process is done with so many messages: their memory may be changed."""
+        """Waits until this process is done with the first ``count`` messages: their memory may be changed."""
         await self._wait(self._inner.wait_complete(count_of(count)), timeout)
 
     async def wait_delivered(self, count: int, *, timeout: float | None = None) -> None:
-        """Waits, at the root, until every process has so many messages, counted from the first."""
+        """At the root: waits until every process has the first ``count`` messages."""
         check_asks(self)
         await self._wait(self._inner.wait_delivered(count_of(count)), timeout)
 
@@ -149,7 +149,7 @@ class Messages:
         return self._inner.delivered
 
     def abort(self, reason: str = "its program gave up") -> None:
-        """Ends it at all processes, as a failure for this reason."""
+        """Fails the messages at all processes, with this reason."""
         self._inner.abort(as_utf8(reason))
 
     async def _close(self) -> None:
@@ -162,17 +162,17 @@ class Messages:
 
 
 class Group:
-    """As rdmc.Group, in an ``async with`` block, at whose beginning it is joined. Raises InvalidUse before that."""
+    """As rdmc.Group, for use in an ``async with`` block, whose start joins the group. Before that, calls raise InvalidUse."""
 
     _waiting: _Waiting
 
     def __init__(self, rank: int, members: Sequence[str], secret: str, **settings: Any) -> None:
-        """The arguments of rdmc.Group. Nothing happens before ``async with``."""
+        """Takes the arguments of rdmc.Group. Nothing happens before ``async with``."""
         self._set_up(lambda: rdmc.group.Group(rank, members, secret, **settings))
 
     @classmethod
     def from_env(cls, store: Store | str | os.PathLike[str] | Any | None = None, **settings: Any) -> Group:
-        """The arguments of rdmc.Group.from_env. Nothing happens before ``async with``."""
+        """Takes the arguments of rdmc.Group.from_env. Nothing happens before ``async with``."""
         group = cls.__new__(cls)
         group._set_up(lambda: rdmc.group.Group.from_env(store, **settings))
         return group
@@ -180,7 +180,7 @@ class Group:
     def _set_up(self, join: Callable[[], rdmc.group.Group]) -> None:
         self._join = join
         self._joined: rdmc.group.Group | None = None
-        # Messages whose loop was left (receive), which end with the next call.
+        # Messages whose receive loop was left; the next call ends them.
         self._left: list[AsyncExitStack] = []
 
     @property
@@ -191,44 +191,44 @@ class Group:
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """The rank of this process."""
         return self._group.rank
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """The number of processes."""
         return self._group.size
 
     async def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None) -> None:
-        """Replaces an array at all members by that of the root."""
+        """Replaces the array at all members by the root's."""
         await self._run(lambda: self._group.broadcast(array, root, timeout=timeout, async_op=True))
 
     async def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None) -> None:
-        """Replaces each element at all members by its combination over all."""
+        """Replaces each element at all members by its combination over all members."""
         await self._run(lambda: self._group.all_reduce(array, op, timeout=timeout, async_op=True))
 
     async def reduce(self, array: Any, root: int = 0, op: Any = "sum", *, timeout: float | None = None) -> None:
-        """As all_reduce, with the result at the root."""
+        """As all_reduce, with the result at the root only."""
         await self._run(lambda: self._group.reduce(array, root, op, timeout=timeout, async_op=True))
 
     async def all_gather_in_place(self, parts: Any, *, timeout: float | None = None) -> None:
-        """Collects the parts of an array, each at its place."""
+        """Collects the parts of all members in an array that has this member's part in its place."""
         await self._run(lambda: self._group.all_gather_in_place(parts, timeout=timeout, async_op=True))
 
     async def all_gather(self, out: Any, part: Any, *, timeout: float | None = None) -> None:
-        """Collects the parts of all members in another array."""
+        """Collects the parts of all members in ``out``."""
         await self._run(lambda: self._group.all_gather(out, part, timeout=timeout, async_op=True))
 
     async def gather(self, part: Any, out: Any = None, root: int = 0, *, timeout: float | None = None) -> None:
-        """As all_gather, with the result at the root."""
+        """As all_gather, with the result at the root only."""
         await self._run(lambda: self._group.gather(part, out, root, timeout=timeout, async_op=True))
 
     async def scatter(self, out: Any, parts: Any = None, root: int = 0, *, timeout: float | None = None) -> None:
-        """Gives each member its part of an array of the root's."""
+        """Sends each member its part of the root's array."""
         await self._run(lambda: self._group.scatter(out, parts, root, timeout=timeout, async_op=True))
 
     async def reduce_scatter(self, out: Any, parts: Any, op: Any = "sum", *, timeout: float | None = None) -> None:
-        """Combines the arrays of all members, and gives each its part of the result."""
+        """Combines the arrays of all members; each member gets its part of the result."""
         await self._run(lambda: self._group.reduce_scatter(out, parts, op, timeout=timeout, async_op=True))
 
     async def barrier(self, *, timeout: float | None = None) -> None:
@@ -236,13 +236,13 @@ class Group:
         await self._run(lambda: self._group.barrier(timeout=timeout, async_op=True))
 
     async def broadcast_bytes(self, data: Any = None, root: int = 0, *, timeout: float | None = None) -> bytes:
-        """The bytes that the root has given, in any buffer; other members give none, and need not know the length."""
+        """Returns the root's bytes, passed as any buffer; other members pass none and need not know the length."""
         found: list[bytes] = []
         await self._run(lambda: self._group._broadcast_bytes(data, root, found.append, timeout, async_op=True))
         return found[0]
 
     async def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
-        """As rdmc.Group.split. The group is there already; it ends with its ``async with`` block."""
+        """As rdmc.Group.split. The new group has joined already; it ends with its ``async with`` block."""
         part = await self._made(lambda: self._group.split(color, key, timeout=timeout))
         if part is None:
             return None
@@ -261,7 +261,7 @@ class Group:
         verify: bool = False,
         timeout: float | None = None,
     ) -> AbstractAsyncContextManager[Messages]:
-        """Messages from one process, as rdmc.Group.messages: ``async with group.messages() as messages``."""
+        """Connects all processes for messages, as rdmc.Group.messages: ``async with group.messages() as messages``."""
         settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, bool(posted), bool(verify))
         return self._messages(settings, seconds(timeout, self._group._timeout))
 
@@ -280,9 +280,9 @@ class Group:
             inner.drop()
 
     def receive(self, root: int = 0, *, timeout: float | None = None) -> AsyncIterator[Message]:
-        """Messages of the root, which sends them by messages(), until it closes that.
+        """Iterates over messages from the root, which sends them through messages(), until the root closes its messages.
 
-        A loop that is left takes part without receiving: the next call of the group waits until the root has sent all.
+        A member that leaves the loop early still relays: the next call of the group waits until the root has sent all messages.
         """
         return _Receiving(self.messages(root, timeout=timeout), self._left)
 
@@ -291,11 +291,11 @@ class Group:
         return await self._made(lambda: self._group.register(array))
 
     def counters(self) -> rdmc.group.Counters:
-        """What has been done, as rdmc.Group.counters. Does not block."""
+        """Returns the counters, as rdmc.Group.counters. Does not block."""
         return self._group.counters()
 
     def abort(self, reason: str = "its program gave up") -> None:
-        """Makes the group fail at all members, for this reason. Operations of other tasks end."""
+        """Fails the group at all members, with this reason. Operations of other tasks end."""
         self._group.abort(reason)
 
     async def __aenter__(self) -> Group:
@@ -314,7 +314,7 @@ class Group:
             raise
         finally:
             self._waiting.close()
-            # It does not wait for others if there is an error.
+            # After an error it does not wait for the other members.
             await self._ended(on_a_thread(lambda: self._group.__exit__(kind, error, None)))
             self._left.clear()
 
@@ -325,7 +325,7 @@ class Group:
         await self._ended(work._future)
 
     async def _made(self, call: Callable[[], _T]) -> _T:
-        """Makes a call that blocks."""
+        """Runs a call that blocks, on a thread."""
         await self._end_left()
         done = on_a_thread(call)
         await self._ended(done)
@@ -337,7 +337,7 @@ class Group:
             await self._left.pop().aclose()
 
     async def _ended(self, call: Future[Any]) -> None:
-        """Waits for the end of a call. After a cancellation too: its array is in use until then."""
+        """Waits for the end of a call, even after a cancellation: its array is in use until then."""
         ended = asyncio.wrap_future(call)
         try:
             await asyncio.shield(ended)
@@ -353,7 +353,7 @@ class Group:
 
 
 class _Receiving:
-    """A loop over messages. When nothing refers to it, they are ended by the group's next call."""
+    """An iterator over messages. Once it is dropped, the group's next call ends the messages."""
 
     def __init__(self, entering: AbstractAsyncContextManager[Messages], left: list[AsyncExitStack]) -> None:
         self._entering: AbstractAsyncContextManager[Messages] | None = entering
@@ -387,11 +387,11 @@ class _Receiving:
 
 
 async def _on_a_thread(call: Callable[[], _T], undo: Callable[[_T], object]) -> _T:
-    """Calls what blocks. After a cancellation it goes on, and what it returns is undone."""
+    """Runs a call that blocks, on a thread. After a cancellation the call continues, and its result is undone."""
     done = on_a_thread(call)
     try:
         return await asyncio.shield(asyncio.wrap_future(done))
     except asyncio.CancelledError:
-        # Also if the event loop has ended by then.
+        # Runs even if the event loop has ended by then.
         done.add_done_callback(lambda done: None if done.exception() else undo(done.result()))
         raise

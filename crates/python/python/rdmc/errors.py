@@ -1,24 +1,24 @@
-"""Exceptions. All are :class:`RdmcError`, and can be pickled and copied: their arguments are those of their constructors."""
+"""Exceptions. All derive from :class:`RdmcError` and can be pickled and copied: ``args`` holds the constructor's arguments."""
 
 from __future__ import annotations
 
 
 class RdmcError(Exception):
-    """Something has failed; the text says what, where, and the remedy."""
+    """An operation failed; the text names what failed, where, and the remedy."""
 
 
 class InvalidUse(RdmcError, ValueError):
-    """Arguments or settings that cannot be used; nothing has changed."""
+    """Invalid arguments or settings, or a call that is not allowed now; nothing has changed."""
 
 
 class TimedOut(RdmcError, TimeoutError):
-    """The time has run out."""
+    """The timeout has expired."""
 
 
 class MemberLost(RdmcError):
-    """A group has failed at all members: a process has ended, or its connection.
+    """A group has failed at all members, because a process or its connection ended.
 
-    ``rank``: of the member that caused it, or None if that is not known. ``reason``: in words.
+    ``rank``: the member that caused the failure, or None if unknown. ``reason``: the text of the failure.
     """
 
     def __init__(self, rank: int | None, reason: str) -> None:
@@ -31,27 +31,27 @@ class MemberLost(RdmcError):
 
 
 class Stalled(MemberLost):
-    """As MemberLost: the member was waited for beyond the timeout."""
+    """As MemberLost: the member made no progress within the timeout."""
 
 
 class Corrupt(MemberLost):
-    """As MemberLost: data to or from the member were changed on the way."""
+    """As MemberLost: data to or from the member changed in transit."""
 
 
 class Differs(MemberLost):
-    """As MemberLost: the member's copy of a message is not the root's, among messages that are verified."""
+    """As MemberLost: the member's copy of a message differs from the root's, with ``verify``."""
 
 
 class Refused(MemberLost):
-    """As MemberLost: the member has refused to take part, before the group was formed or a transfer began."""
+    """As MemberLost: the member refused to take part, before the group was formed or a transfer began."""
 
 
 class Aborted(MemberLost):
-    """As MemberLost: the member's program has ended the group, by an exception perhaps, or has called something else than others."""
+    """As MemberLost: the member's program ended the group, for example by an exception, or made a different call than the others."""
 
 
 class PushError(RdmcError):
-    """Some hosts have no copy. ``failed``: why, by host."""
+    """Some hosts have no copy. ``failed``: the reason, by host."""
 
     def __init__(self, text: str, failed: dict[str, str]) -> None:
         super().__init__(text, failed)
@@ -76,7 +76,7 @@ _BY_KIND: dict[str, type[MemberLost]] = {
 
 
 def make(kind: str, rank: int | None, text: str) -> RdmcError:
-    """The exception for an error of the library."""
+    """Returns the exception for an error of the library."""
     if kind == "invalid":
         return InvalidUse(text)
     if kind == "timeout":

@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_TIMEOUT", "Counters", "Group", "Work"]
 
-# What an operation may take, in seconds, unless something else is said.
+# The default timeout of an operation, in seconds.
 DEFAULT_TIMEOUT = 600.0
 
-# Of Group.split, for each member: whether it has a color, that, its key, and its address.
+# Each member's entry in Group.split: whether it has a color, the color, its key, and its address.
 _ENTRY = struct.Struct("<?qq64s")
 _KEY_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What a group has done so far in this process. ``operations``: on arrays, complete. ``bytes_sent``, ``bytes_received``: to and from
-    others, without what the network adds, and without messages so small that they go to all at once."""
+    """Counters of a group in this process. ``operations``: completed operations on arrays. ``bytes_sent``, ``bytes_received``: payload to
+    and from other members, without messages so small that they are sent to all members at once."""
 
     operations: int
     bytes_sent: int
@@ -45,20 +45,20 @@ class Counters:
 
 
 class Group:
-    """Processes, one of each rank, that call operations together: all in the same order, with arrays of the same length.
+    """A group of processes that call operations together: all in the same order, with arrays of the same length.
 
-    Arrays are numpy's, torch's (CPU), or anything with a writable, contiguous buffer or DLPack. They are changed in place, and must not be
-    used or resized while an operation runs. Calls block, with the interpreter released; what a signal's handler raises (Ctrl-C) ends
-    them, and the group. A call that has raised uses its array no more. An operation that fails at one member fails at all, as
-    MemberLost with the rank; the group is of no use after that. InvalidUse is raised before anything is sent, and changes nothing.
+    Arrays are numpy arrays, torch tensors on the CPU, or any object with a writable, contiguous buffer or DLPack. They are changed in
+    place and must not be used or resized while an operation runs. Calls block and release the interpreter. An exception from a signal
+    handler (Ctrl-C) ends the call and the group. A call that has raised no longer uses its array. An operation that fails at one member
+    fails at all, with MemberLost and the rank; the group is unusable afterwards. InvalidUse is raised before anything is sent.
 
-    broadcast and all_reduce also take arrays in memory of NVIDIA GPUs: tensors of torch, and what has ``__cuda_array_interface__`` and
-    ``__dlpack_device__``. All members' are on GPUs then. What was queued on the array's stream comes first, and what is queued
-    there after the call (after Work.wait) sees the result; the host does not wait for the last copies.
+    broadcast and all_reduce also take arrays in memory of NVIDIA GPUs: torch tensors, and objects with ``__cuda_array_interface__`` and
+    ``__dlpack_device__``. In that case the arrays of all members are on GPUs. An operation runs after work queued on the array's stream
+    before, and work queued after the call (or Work.wait) sees the result; the host does not wait for the last copies.
 
-    Calls are allowed on any thread; those of several threads are made one after another. They are refused in a child of fork, and
-    in a signal's handler that has interrupted one on its thread: that may abort, or leave by an exception. A group that is not closed ends
-    with the program, which does not wait for its operations.
+    Calls are allowed on any thread; calls of several threads run one after another. Calls are refused in a child of fork, and in a
+    signal handler that interrupted a call on its thread; such a handler may abort the group or raise an exception. A group that is not
+    closed ends with the program, which does not wait for its operations.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Group:
         protection: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> None:
-        """Joins a group, together with all other members; blocks until all are there.
+        """Joins a group, together with all other members; blocks until all have joined.
 
-        ``members``: the address of each rank ("10.0.0.1:7000"), the same everywhere. ``secret``: 64 hexadecimal digits that
-        all members know and nobody else (rdmc.random_secret). ``number``: below 2**32, other than that of other groups of these
-        addresses. ``fabric``: tcp, verbs, shm ... ``protection``: of TCP: none, authenticate
-        or encrypt. ``timeout``: what joining and each operation may take, in seconds; None: 600.
+        ``members``: the address of each rank ("10.0.0.1:7000"), the same at all members. ``secret``: 64 hexadecimal digits that only the
+        members know (rdmc.random_secret). ``number``: below 2**32, different from other groups of these addresses. ``fabric``: tcp,
+        verbs, shm ... ``protection``: for TCP: none, authenticate or encrypt. ``timeout``: for joining and for each operation, in
+        seconds; None: 600.
         """
         addresses = addresses_of(members)
         rank = integer("rank", rank, 0, len(addresses) - 1)
@@ -95,20 +95,20 @@ class Group:
         protection: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> Group:
-        """Joins the processes that torchrun, mpirun or srun has started.
+        """Joins the processes started by torchrun, mpirun or srun.
 
-        Members meet by a store: an object with ``set`` and ``get`` (torch.distributed.TCPStore ...), a communicator of mpi4py, or the
-        path of a directory that all can reach (default: the environment variable RDMC_STORE). Several groups may be made with one,
-        one after another, also by another run; those that are made at the same time, by threads, need different numbers. Who can read the store
-        learns the secret, unless RDMC_SECRET has it. Each member listens on a port of its own, on RDMC_IP or the address by which it
-        reaches MASTER_ADDR or other networks; on one of loopback only if all are on one host.
+        Members meet through a store: an object with ``set`` and ``get`` (torch.distributed.TCPStore ...), an mpi4py communicator, or the
+        path of a directory that all members can reach (default: the environment variable RDMC_STORE). A store may be used for several
+        groups in succession, in later runs as well; groups formed at the same time, by threads, need different numbers. Anyone who can
+        read the store learns the secret, unless RDMC_SECRET is set. Each member listens on its own port, at RDMC_IP or the address
+        toward MASTER_ADDR or other networks; at a loopback address only if all members are on one host.
         """
         network = Network(number, fabric, protection, seconds(timeout, DEFAULT_TIMEOUT))
         return cls._of(Meeting(store, network.number, network.timeout), network)
 
     @classmethod
     def _of(cls, meeting: Meeting, network: Network) -> Group:
-        """Joins the processes that have met."""
+        """Joins the processes of a meeting."""
 
         def exchanged(address: str) -> tuple[int, list[str]]:
             return meeting.rank, meeting.exchange("address", address)
@@ -118,7 +118,7 @@ class Group:
 
     @classmethod
     def _meet(cls, network: Network, ip: str, exchanged: Callable[[str], tuple[int, list[str]]], limit: float) -> Group:
-        """Joins processes within so many seconds: ``exchanged`` returns, for the address of this one, its rank and the addresses of all."""
+        """Joins processes within ``limit`` seconds. ``exchanged`` takes this process's address and returns its rank and all addresses."""
         until = time.monotonic() + limit
         endpoint = network.listen(f"[{ip}]:0" if ":" in ip else f"{ip}:0")
         try:
@@ -136,7 +136,7 @@ class Group:
         self._endpoint = endpoint
         self._calls = Calls(endpoint)
         self._timeout = network.timeout
-        # Messages whose loop was left (receive), which end with the next call.
+        # Messages whose receive loop was left; the next call ends them.
         self._left: list[Messages] = []
         self.rank = rank
         self.size = size
@@ -155,7 +155,7 @@ class Group:
     @overload
     def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def broadcast(self, array: Any, root: int = 0, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Replaces an array at all members by that of the root, where it may be read-only. ``async_op``: returns a Work at once."""
+        """Replaces the array at all members by the root's, which may be read-only. ``async_op``: returns a Work at once."""
         root = self._rank_of(root)
         is_written = root != self.rank
         if (found := on_device(array, is_written)) is not None:
@@ -168,11 +168,11 @@ class Group:
     @overload
     def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def all_reduce(self, array: Any, op: Any = "sum", *, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Replaces each element at all members by its combination over all: sum, prod, min, max; integers: band, bor, bxor; floating point
-        numbers: avg (their sum, which must not overflow, divided); or those of torch.distributed.ReduceOp. Of truth values, sum and max are
-        "or", prod and min are "and".
+        """Replaces each element at all members by its combination over all members.
 
-        All members have the same bits afterwards.
+        ``op``: sum, prod, min or max; for integers also band, bor and bxor; for floating point also avg (the sum, which must not overflow,
+        divided by the number of members); or a torch.distributed.ReduceOp. For bool, sum and max are "or", prod and min are "and".
+        The result has the same bits at all members.
         """
         if (found := on_device(array)) is not None:
             device = reduction_of(found.element, op)
@@ -199,7 +199,7 @@ class Group:
     def reduce(
         self, array: Any, root: int = 0, op: Any = "sum", *, timeout: float | None = None, async_op: bool = False
     ) -> Work | None:
-        """As all_reduce, with the result at the root; elsewhere the array does not change."""
+        """As all_reduce, with the result at the root only; at other members the array does not change."""
         root = self._rank_of(root)
         memory, element = memory_of(array, is_written=True)
         reduction = reduction_of(element, op)
@@ -216,13 +216,13 @@ class Group:
     @overload
     def all_gather_in_place(self, parts: Any, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def all_gather_in_place(self, parts: Any, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Collects parts of an array: that of this member is at its place, and those of all others come to theirs.
+        """Collects the parts of all members in an array, in rank order. This member's part is in its place before the call.
 
-        All parts have the same length: the array's, divided by the number of members.
+        All parts have the same length: the array's length divided by the number of members.
         """
         memory, _ = memory_of(parts, is_written=True)
         if memory.nbytes % self.size != 0:
-            raise InvalidUse(f"the array has {memory.nbytes} bytes, which are not {self.size} parts of the same length, one for each rank")
+            raise InvalidUse(f"the array has {memory.nbytes} bytes, which are not {self.size} parts of equal length, one for each rank")
         return self._run([memory], lambda limit: self._endpoint.all_gather(memory, limit), timeout, async_op)
 
     @overload
@@ -230,9 +230,9 @@ class Group:
     @overload
     def all_gather(self, out: Any, part: Any, *, timeout: float | None = None, async_op: Literal[True]) -> Work: ...
     def all_gather(self, out: Any, part: Any, *, timeout: float | None = None, async_op: bool = False) -> Work | None:
-        """Collects the parts of all members in another array, in the order of ranks.
+        """Collects the parts of all members in ``out``, in rank order.
 
-        Costs as all_gather_in_place, and a copy of this member's part.
+        Costs as much as all_gather_in_place and a copy of this member's part.
         """
         return self._gather(memory_of(out, is_written=True), memory_of(part), timeout, async_op)
 
@@ -247,14 +247,14 @@ class Group:
     def gather(
         self, part: Any, out: Any = None, root: int = 0, *, timeout: float | None = None, async_op: bool = False
     ) -> Work | None:
-        """As all_gather, with the result at the root; others give no ``out``.
+        """As all_gather, with the result at the root only; other members pass no ``out``.
 
-        Costs as all_gather: other members receive all parts, too, in memory of their own.
+        Costs as much as all_gather: other members also receive all parts, in temporary memory.
         """
         own, element = memory_of(part)
         if self._rank_of(root) == self.rank:
             if out is None:
-                raise InvalidUse("the root gives memory for the parts: gather(part, out)")
+                raise InvalidUse("the root must pass memory for the parts: gather(part, out)")
             found = memory_of(out, is_written=True)
         else:
             with allocating(own.nbytes * self.size):
@@ -283,15 +283,15 @@ class Group:
     def scatter(
         self, out: Any, parts: Any = None, root: int = 0, *, timeout: float | None = None, async_op: bool = False
     ) -> Work | None:
-        """Gives each member its part of an array of the root's, in the order of ranks; others give no ``parts``.
+        """Sends each member its part of the root's array, in rank order; other members pass no ``parts``.
 
-        Costs as a broadcast of the whole array: other members receive all parts, in memory of their own.
+        Costs as much as a broadcast of the whole array: other members receive all parts, in temporary memory.
         """
         own, element = memory_of(out, is_written=True)
         root = self._rank_of(root)
         if root == self.rank:
             if parts is None:
-                raise InvalidUse("the root gives the parts: scatter(out, parts)")
+                raise InvalidUse("the root must pass the parts: scatter(out, parts)")
             found = memory_of(parts)
         else:
             with allocating(own.nbytes * self.size):
@@ -315,9 +315,9 @@ class Group:
     def reduce_scatter(
         self, out: Any, parts: Any, op: Any = "sum", *, timeout: float | None = None, async_op: bool = False
     ) -> Work | None:
-        """Combines the arrays of all members, and gives each its part of the result, in the order of ranks. ``op`` as in all_reduce.
+        """Combines the arrays of all members; each member gets its part of the result, in rank order. ``op`` as in all_reduce.
 
-        Costs as all_reduce of a copy of the whole array: twice what is necessary.
+        Costs as much as all_reduce of a copy of the whole array: twice what is necessary.
         """
         found = memory_of(out, is_written=True)
         whole, own, place, element = self._whole_and_part(memory_of(parts), found)
@@ -335,13 +335,13 @@ class Group:
     def _whole_and_part(
         self, whole: tuple[memoryview, str], part: tuple[memoryview, str]
     ) -> tuple[memoryview, memoryview, slice, str]:
-        """An array with a part for each rank, one part, its place in the other, and the type of the elements of both.
+        """Returns the array of all parts, this member's part, the part's slice of the array, and the element type of both.
 
-        Raises InvalidUse if their types or lengths do not go together.
+        Raises InvalidUse if their types or lengths do not match.
         """
         (all_parts, element), (own, own_element) = whole, part
         if own_element != element:
-            raise InvalidUse(f"the part has elements of type {own_element}, and the array of all parts {element}: use one type")
+            raise InvalidUse(f"the part has elements of type {own_element}, the array of all parts of type {element}: use one type")
         if all_parts.nbytes != own.nbytes * self.size:
             raise InvalidUse(f"the array of all parts has {all_parts.nbytes} bytes, which are not {self.size} parts of {own.nbytes} bytes")
         return all_parts, own, slice(self.rank * own.nbytes, (self.rank + 1) * own.nbytes), element
@@ -355,9 +355,9 @@ class Group:
         return self._run([], lambda limit: self._endpoint.barrier(limit), timeout, async_op)
 
     def broadcast_bytes(self, data: ReadableBuffer | None = None, root: int = 0, *, timeout: float | None = None) -> bytes:
-        """The bytes that the root has given, in any buffer; other members give none, and need not know the length.
+        """Returns the root's bytes, passed as any buffer; other members pass none and need not know the length.
 
-        Raises MemoryError at a member that has no memory for them, which ends the group.
+        Raises MemoryError, which ends the group, at a member that cannot allocate memory for the bytes.
         """
         found: list[bytes] = []
         self._broadcast_bytes(data, root, found.append, timeout, async_op=False)
@@ -366,10 +366,10 @@ class Group:
     def _broadcast_bytes(
         self, data: ReadableBuffer | None, root: int, take: Callable[[bytes], None], timeout: float | None, async_op: bool
     ) -> Work | None:
-        """``take`` gets them before the operation ends."""
+        """As broadcast_bytes; ``take`` is called with the bytes before the operation ends."""
         is_root = self._rank_of(root) == self.rank
         if is_root and data is None:
-            raise InvalidUse("the root gives the bytes: broadcast_bytes(data)")
+            raise InvalidUse("the root must pass the bytes: broadcast_bytes(data)")
         memory = memory_of(data)[0] if is_root else memoryview(b"")
 
         def operation(limit: float) -> None:
@@ -385,12 +385,11 @@ class Group:
         return self._run([memory], operation, timeout, async_op)
 
     def split(self, color: int | None, key: int = 0, *, timeout: float | None = None) -> Group | None:
-        """A group of the members that give the same color: in the order of their keys, and of their ranks here where keys are equal. None
-        for a member whose color is None.
+        """Returns a group of the members with the same color, ordered by key, and by rank where keys are equal; None for color None.
 
-        All members call this, in the same order as operations. The new group has connections of its own, on new ports; it has the secret,
-        fabric, protection and timeout of this one, and either may end before the other. ``timeout``: of this call, also of joining. What fails before all have told their colors ends
-        this group, too; what fails afterwards does not.
+        All members call this, in the same order as operations. The new group has its own connections, on new ports, and the secret,
+        fabric, protection and timeout of this group; either group may end first. ``timeout``: for this call, joining included. A failure
+        before all members have exchanged their colors also ends this group; a later failure does not.
         """
         color = None if color is None else integer("color", color, -_KEY_MAX, _KEY_MAX)
         key = integer("key", key, -_KEY_MAX, _KEY_MAX)
@@ -411,12 +410,12 @@ class Group:
             return Group._meet(self._network, ip, exchanged, limit)
         except BaseException as error:
             if not is_told:
-                # Others wait for this member.
+                # The other members wait for this one.
                 self._calls.abort_quietly(reason_of(type(error), error))
             raise
 
     def _tell_color(self, color: int | None, key: int, address: str, limit: float) -> list[tuple[int, int, str]]:
-        """Keys, ranks and addresses of the members that have told the same color, in order."""
+        """Exchanges colors; returns keys, ranks and addresses of the members with the same color, in order."""
         entries = bytearray(_ENTRY.size * self.size)
         _ENTRY.pack_into(entries, _ENTRY.size * self.rank, color is not None, color or 0, key, address.encode())
         self.all_gather_in_place(entries, timeout=limit)
@@ -437,15 +436,15 @@ class Group:
         verify: bool = False,
         timeout: float | None = None,
     ) -> Messages:
-        """Connects all processes for messages from one of them. All call this, in the same order as operations, and close it
-        before the group.
+        """Connects all processes for messages from one of them, the root.
 
-        ``algorithm``: the name of one, as `rdmc plan` prints them; with ``auto`` the root takes the fastest. ``block_bytes``: how much
-        is relayed at a time; otherwise what is fastest. ``message_bytes``: the length of a typical message, for these choices at the
-        root (16 MiB). What was taken is in ``messages.algorithm`` and ``messages.block_bytes``. ``posted``: messages wait for memory
-        that this process gives by post, one each; otherwise they get memory as soon as they are announced, which may be before.
-        ``verify``, the same everywhere: each process compares its copies with the root's by a digest, and rdmc.Differs names one whose
-        copy is another. ``timeout``: of joining, and of its calls.
+        All members call this, in the same order as operations, and close the result before the group. ``algorithm``: a name as printed by
+        `rdmc plan`; with ``auto`` the root chooses the fastest. ``block_bytes``: the block length; by default the root chooses the fastest.
+        ``message_bytes``: the length of a typical message, for the root's choices (default 16 MiB). ``messages.algorithm`` and
+        ``messages.block_bytes`` have the result. ``posted``: each message waits for memory that this process passes to post; otherwise
+        messages get memory as soon as they are announced, possibly before a post. ``verify``, the same at all members: each process
+        compares its copies with the root's by a digest, and rdmc.Differs names the one whose copy differs. ``timeout``: for joining, and
+        the default for the calls of the result.
         """
         settings = MessagesSettings(root, algorithm, message_bytes, block_bytes, bool(posted), bool(verify))
         limit = seconds(timeout, self._timeout)
@@ -455,15 +454,15 @@ class Group:
         return messages
 
     def receive(self, root: int = 0, *, timeout: float | None = None) -> Iterator[Message]:
-        """Messages of the root, which sends them by messages(), until it closes that.
+        """Iterates over messages from the root, which sends them through messages(), until the root closes its messages.
 
-        A loop that is left takes part without receiving: the next call of the group waits until the root has sent all.
+        A member that leaves the loop early still relays: the next call of the group waits until the root has sent all messages.
         """
         messages = self.messages(root, timeout=timeout)
         try:
             yield from messages
         except GeneratorExit:
-            # By an exception perhaps, of which others learn when the group ends.
+            # Possibly because of an exception, which the other members learn when the group ends.
             self._left.append(messages)
         except BaseException as error:
             messages.__exit__(type(error), error, None)
@@ -472,10 +471,10 @@ class Group:
             messages.close()
 
     def register(self, array: Any) -> Region:
-        """Registers an array's memory with the network, so that no message waits for that: send and post take the result and its parts.
+        """Registers an array's memory with the network, so that no message waits for it. send and post take the result and its parts.
 
-        It pins the memory, some 100 ms for each GB, until the result and its parts are freed. Without it what messages use is registered when they
-        first use it. Over TCP nothing is registered. Operations on arrays need it not: they pass through memory of the library's.
+        Pins the memory, about 100 ms per GB, until the result and its parts are freed. Without this call, memory is registered when a
+        message first uses it. Over TCP nothing is registered. Operations on arrays do not need it: they use memory of the library.
         """
         memory, _ = memory_of(array)
         self._calls.check()
@@ -489,7 +488,7 @@ class Group:
             try:
                 inner = self._endpoint.messages(number, self._members, self.rank, settings, limit)
             except InvalidUse:
-                # Others have not learned of this number.
+                # The other members have not seen this number.
                 raise
             except BaseException:
                 self._opened += 1
@@ -508,18 +507,18 @@ class Group:
         return integer("root", root, 0, self.size - 1)
 
     def counters(self) -> Counters:
-        """What has been done; while an operation runs, what was done before it. Raises InvalidUse after the end."""
+        """Returns the counters, without an operation that is running. Raises InvalidUse once the group is closed."""
         self._calls.check()
         return Counters(*self._endpoint.counters())
 
     def abort(self, reason: str = "its program gave up") -> None:
-        """Makes the group fail at all members, for this reason. Operations on other threads end."""
+        """Fails the group at all members, with this reason. Operations on other threads end."""
         self._calls.abort(reason)
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the group when all members have called this; success means that all operations have succeeded everywhere.
+        """Closes the group once all members have called this. Success means that all operations have succeeded at all members.
 
-        After an operation has raised that the group has failed (MemberLost), it only frees what the group has.
+        After an operation has raised MemberLost, close only frees the group's resources.
         """
         limit = seconds(timeout, self._timeout)
         if not self._calls.is_open():
@@ -540,7 +539,7 @@ class Group:
         if kind is None:
             self.close()
             return
-        # Others learn why this member leaves, instead of waiting for it.
+        # The other members learn why this member leaves, instead of waiting for it.
         self._calls.leave(reason_of(kind, error))
         self._left.clear()
 
@@ -557,7 +556,7 @@ class Group:
             try:
                 operation(limit)
             finally:
-                # The arrays may be resized when the operation has ended.
+                # The arrays may be resized once the operation has ended.
                 for memory in memories:
                     memory.release()
 

@@ -1,4 +1,4 @@
-"""Groups with one copy for each host: its processes share memory."""
+"""Groups with one copy per host, in memory that the host's processes share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WAIT_MAX = float((1 << 31) // 1000)
 
 @dataclass(frozen=True)
 class _Operation:
-    """What all processes call. ``call``: how many this process has called before, so that an answer to another call is not taken."""
+    """A call that all processes make. ``call``: its number in this process, so that an answer to another call is refused."""
 
     call: int
     name: str
@@ -42,26 +42,26 @@ class _Operation:
     until: float
 
     def as_message(self) -> dict[str, Any]:
-        """As processes of one host tell each other."""
+        """The message with which processes of one host announce the call."""
         return {"call": self.call, "operation": self.name, "root": self.root}
 
     def left(self) -> float:
-        """How many seconds it may still take."""
+        """The remaining time in seconds."""
         return max(self.until - time.monotonic(), SHORTEST_WAIT)
 
 
 class HostGroup:
-    """Processes on several hosts, of which each host receives one copy, in memory that its processes share.
+    """A group of processes on several hosts. Each host receives one copy, in memory that its processes share.
 
-    On each host the process with the lowest rank is the member that receives and relays; it hands the memory to the others, by a
-    Unix socket. The memory has no name in the file system and is freed with its last user, also after a crash.
+    On each host the process with the lowest rank, the leader, receives and relays, and passes the memory to the others over a Unix
+    socket. The memory has no name in the file system and is freed with its last user, even after a crash.
 
-    All call the same operations in the same order; calls block and are made by one thread at a time (abort by any). What fails at one process
-    fails at all, as MemberLost with the rank, also what a signal or a time-out ends; later calls raise the same. A child of fork cannot
-    use the group.
+    All processes make the same calls in the same order. Calls block, and only one thread at a time may call (any thread may call abort).
+    A call that fails at one process, or is ended there by a signal or timeout, fails at all, with MemberLost and the rank; later calls
+    raise the same. A child of fork cannot use the group.
 
-    ``rank``, ``size``: of this process, and how many there are. ``host``, ``hosts``: the number of this process's host, and how many there
-    are. ``is_leader``: whether this is the process that receives.
+    ``rank``, ``size``: the rank of this process, and the number of processes. ``host``, ``hosts``: the number of this process's host, and
+    how many hosts there are. ``is_leader``: whether this process is the leader of its host.
     """
 
     rank: int
@@ -71,9 +71,9 @@ class HostGroup:
     is_leader: bool
     _timeout: float
     _pid: int
-    # Of the call that runs: a thread that waits holds it.
+    # Held by the call that runs.
     _running: threading.Lock
-    # Of the thread that ends the group; again by its signal handlers.
+    # Held by the thread that ends the group; its signal handlers may take it again.
     _ending: threading.RLock
     _calls: int
     _is_closed: bool
@@ -81,7 +81,7 @@ class HostGroup:
     # By host: the rank of its leader; by rank: its host.
     _leaders: list[int]
     _host_of: list[int]
-    # At a leader: the connections to the others of its host, and the group of the leaders. At others: that to their leader.
+    # At a leader: the connections to the other processes of its host, and the leaders' group. At others: the connection to the leader.
     _channels: list[Channel]
     _group: Group | None
 
@@ -98,10 +98,10 @@ class HostGroup:
         protection: str | None = None,
         timeout: float | None = DEFAULT_TIMEOUT,
     ) -> HostGroup:
-        """Joins the processes that torchrun, mpirun or srun has started; as Group.from_env.
+        """Joins the processes started by torchrun, mpirun or srun; as Group.from_env.
 
-        Processes are on one host if they have the same kernel and network namespace, and the same RDMC_HOST, if that is set. Timeouts of
-        more than 24 days, also of calls, are taken as 24 days.
+        Processes are on one host if they have the same kernel, network namespace and RDMC_HOST (unset counts as empty). Timeouts of more
+        than 24 days, for calls as well, are reduced to 24 days.
         """
         limit = _seconds(timeout, DEFAULT_TIMEOUT)
         network = Network(number, fabric, protection, limit)
@@ -149,7 +149,7 @@ class HostGroup:
                 self._group = Group._meet(network, meeting.ip, exchanged, network.timeout)
                 self._accept(listener, followers, time.monotonic() + self._timeout)
             except BaseException:
-                # Processes that have come are told why.
+                # Processes that have connected are told why.
                 with suppress(TimedOut):
                     self._accept(listener, followers, time.monotonic())
                 raise
@@ -160,7 +160,7 @@ class HostGroup:
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
-                raise TimedOut(f"ranks {', '.join(map(str, missing))} of this host have not come") from None
+                raise TimedOut(f"ranks {', '.join(map(str, missing))} of this host have not joined") from None
             rank = _rank_of(connection, until)
             if rank in missing:
                 self._channels.append(Channel(connection, rank))
@@ -182,43 +182,43 @@ class HostGroup:
             raise InvalidUse("the leader of this host runs as another user")
 
     def broadcast(self, data: Any | None = None, root: int = 0, *, writable: bool = False, timeout: float | None = None) -> memoryview:
-        """The bytes of the root's data (bytes or an array; others give none), in memory that the processes of a host share.
+        """Returns the bytes of the root's data (bytes or an array; other members pass none), in memory shared by the processes of a host.
 
-        Read-only, or with ``writable`` as a private copy of the pages that this process writes. It stays as long as it is used.
+        The memory is read-only; with ``writable``, pages that this process writes become private to it. It is valid as long as it is used.
         """
         root = integer("root", root, 0, self.size - 1)
         if (self.rank == root) != (data is not None):
-            raise InvalidUse(f"the root, rank {root}, gives the data, and nobody else")
+            raise InvalidUse(f"the root, rank {root}, must pass the data, and no other rank")
         memory = None if data is None else memory_of(data)[0]
         with ExitStack() as files, self._operation("broadcast", root, timeout) as operation:
             if memory is not None:
-                # The caller may resize it afterwards, also if an exception still refers to this frame.
+                # The caller may resize the array afterwards, even if an exception still refers to this frame.
                 files.enter_context(memory)
             own = None if memory is None else files.enter_context(_file_of(memory))
             received = self._run(operation, own, lambda given: self._broadcast(given, operation))
             if received is None:
                 leader = self._channels[0].rank
-                raise MemberLost(leader, f"rank {leader} has sent no memory")
+                raise MemberLost(leader, f"rank {leader} sent no memory")
             return _mapped(files.enter_context(received), writable)
 
     def barrier(self, *, timeout: float | None = None) -> None:
-        """Waits until all have called this."""
+        """Waits until all processes have called this."""
         with self._operation("barrier", 0, timeout) as operation:
             self._run(operation, None, lambda _: self._barrier(operation))
 
     def abort(self, reason: str = "its program gave up") -> None:
-        """Ends the group at all, for this reason. A call on another thread ends."""
+        """Fails the group at all processes, with this reason. A call on another thread ends."""
         self._check_process()
         if self._is_closed:
             return
-        self._end(Aborted(self.rank, as_utf8(f"rank {self.rank} has ended the group: {reason}")))
-        # Otherwise the call that runs frees them.
+        self._end(Aborted(self.rank, as_utf8(f"rank {self.rank} ended the group: {reason}")))
+        # Otherwise the running call frees the group's resources.
         if self._running.acquire(blocking=False):
             self._free()
             self._running.release()
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the group when all have called this. Memory that was received stays. After a failure it only frees what the group has."""
+        """Closes the group once all processes have called this. Received memory remains valid. After a failure, only frees resources."""
         self._check_process()
         if self._is_closed:
             return
@@ -240,11 +240,11 @@ class HostGroup:
 
     @contextmanager
     def _operation(self, name: str, root: int, timeout: float | None) -> Iterator[_Operation]:
-        """A call that all make. Whatever ends it otherwise than well ends the group at all."""
+        """Runs a call that all processes make. An exception in it ends the group at all processes."""
         limit = _seconds(timeout, self._timeout)
         self._check_process()
         if not self._running.acquire(blocking=False):
-            raise InvalidUse("another call of this group runs: make one at a time")
+            raise InvalidUse("another call of this group is running: make one call at a time")
         try:
             if self._failure is not None:
                 raise copy.copy(self._failure)
@@ -258,7 +258,7 @@ class HostGroup:
                 self._end(error)
                 self._free()
                 if known is not None:
-                    # Another thread has ended the group, which ended this call.
+                    # Another thread ended the group, which ended this call.
                     raise copy.copy(known) from error
                 raise
         finally:
@@ -269,7 +269,7 @@ class HostGroup:
             raise InvalidUse("a group cannot be used in a child of fork: use multiprocessing's spawn")
 
     def _run(self, operation: _Operation, own: FileIO | None, lead: Callable[[FileIO | None], FileIO | None]) -> FileIO | None:
-        """``lead``: what leaders do once all processes of their host have called it. What it returns is handed to them."""
+        """Runs an operation. Leaders call ``lead`` once all processes of their host have called it, and send them the result."""
         if not self.is_leader:
             return self._ask(operation, own)
         given = self._requested(operation)
@@ -279,27 +279,27 @@ class HostGroup:
         return result
 
     def _requested(self, operation: _Operation) -> FileIO | None:
-        """Waits until all processes of this host have called it; the file of the root's, if that is one of them."""
+        """Waits until all processes of this host have called it; returns the root's file if the root is one of them."""
         given = None
         waiting = {channel.rank for channel in self._channels}
         with selectors.DefaultSelector() as selector:
             for channel in self._channels:
                 selector.register(channel, selectors.EVENT_READ, channel)
-            # One that has called it sends nothing more, unless it ends the group.
+            # A process that has called it sends no more, unless it ends the group.
             while ready := selector.select(operation.left() if waiting else 0):
                 for key, _ in ready:
                     message, file = key.data.receive(operation.left())
                     self._check_message(key.data.rank, message, operation)
                     if (file is not None) != (operation.name == "broadcast" and key.data.rank == operation.root):
-                        raise MemberLost(key.data.rank, f"rank {key.data.rank} has sent no data, or what it was not asked for")
+                        raise MemberLost(key.data.rank, f"rank {key.data.rank} sent no data, or data that was not requested")
                     given = given if file is None else file
                     waiting.discard(key.data.rank)
         if waiting:
-            raise Stalled(min(waiting), f"rank {min(waiting)} was waited for longer than {operation.seconds} s")
+            raise Stalled(min(waiting), f"rank {min(waiting)} did not call within {operation.seconds} s")
         return given
 
     def _ask(self, operation: _Operation, own: FileIO | None) -> FileIO | None:
-        """At others: by the leader."""
+        """At other processes than leaders: sends the call to the leader, and waits for its answer."""
         leader = self._channels[0]
         leader.send(operation.as_message(), own, operation.left())
         message, received = leader.receive(operation.left())
@@ -309,10 +309,10 @@ class HostGroup:
     def _check_message(self, rank: int, message: dict[str, Any], operation: _Operation) -> None:
         own = operation.as_message()
         if message != own:
-            raise Aborted(rank, f"rank {rank} has called {_call_of(message)}, and rank {self.rank} {_call_of(own)}")
+            raise Aborted(rank, f"rank {rank} called {_call_of(message)}, but rank {self.rank} called {_call_of(own)}")
 
     def _broadcast(self, file: FileIO | None, operation: _Operation) -> FileIO:
-        """At a leader, with the data's file on the root's host."""
+        """At a leader: broadcasts to the other leaders. ``file``: the data, on the root's host."""
         source = self._host_of[operation.root]
         length = bytearray(8)
         if file is not None:
@@ -338,7 +338,7 @@ class HostGroup:
 
     @contextmanager
     def _leaders_named(self) -> Iterator[Group]:
-        """The group of the leaders, whose errors name hosts by their numbers; with ranks instead."""
+        """Provides the leaders' group, and replaces host numbers in its errors by the leaders' ranks."""
         assert self._group is not None
         try:
             yield self._group
@@ -347,15 +347,15 @@ class HostGroup:
             raise type(error)(leader, f"rank {leader}: {error.reason}") from None
 
     def _end(self, error: BaseException) -> None:
-        """Ends the group at all. The first cause stays. Once this returns, all have been told."""
+        """Ends the group at all processes; the first cause is kept. When this returns, all have been notified."""
         with self._ending:
             if self._failure is not None:
                 return
-            told = Aborted(self.rank, as_utf8(f"rank {self.rank} has ended the group: {reason_of(type(error), error)}"))
+            told = Aborted(self.rank, as_utf8(f"rank {self.rank} ended the group: {reason_of(type(error), error)}"))
             self._failure = error if isinstance(error, MemberLost) else told
             self._is_closed = True
             for channel in self._channels:
-                # What a leader has learned is news to all others; at others it comes from the leader, or is of this process.
+                # A leader forwards any failure. Other processes got it from the leader, unless they caused it themselves.
                 is_said = self.is_leader or (isinstance(error, MemberLost) and error.rank == self.rank)
                 channel.end(self._failure if is_said else told)
             if self._group is not None:
@@ -369,7 +369,7 @@ class HostGroup:
 
 
 def _seconds(timeout: float | None, default: float) -> float:
-    """A timeout for waits of the system, in seconds. Raises InvalidUse for what is no number, and negative ones."""
+    """Returns a timeout that the system accepts, in seconds. Raises InvalidUse unless it is a number that is not negative."""
     found = seconds(timeout, default)
     if found < 0:
         raise InvalidUse(f"timeout is {timeout!r}; use 0 or more seconds")
@@ -377,7 +377,7 @@ def _seconds(timeout: float | None, default: float) -> float:
 
 
 def _rank_of(connection: socket.socket, until: float) -> int:
-    """What a process that has connected says first; -1 for one of another user, and one that has ended."""
+    """Receives the rank of a process that has connected; -1 if it belongs to another user or has ended."""
     connection.settimeout(max(until - time.monotonic(), SHORTEST_WAIT))
     try:
         return int.from_bytes(connection.recv(8), "little") if is_own(connection) else -1
@@ -396,7 +396,7 @@ def _new_file(nbytes: int) -> FileIO:
 
 
 def _file_of(data: Any) -> FileIO:
-    """A file in memory with these bytes."""
+    """Returns a memory file with these bytes."""
     content = memoryview(data).cast("B")
     file = _new_file(content.nbytes)
     if content.nbytes > 0:
@@ -410,12 +410,12 @@ def _nbytes_of(file: FileIO) -> int:
 
 
 def _seal(file: FileIO) -> None:
-    """From now on nobody changes it: neither its bytes nor its length."""
+    """Seals a file: its bytes and its length can no longer change."""
     seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
     try:
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals | fcntl.F_SEAL_WRITE)
     except OSError:
-        # An adapter may still have it registered for writing.
+        # An adapter may still have the memory registered for writing.
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
 
 

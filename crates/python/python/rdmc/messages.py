@@ -1,4 +1,4 @@
-"""Messages of any length from one process of a group to all others."""
+"""Messages of any length, from one process of a group to all others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MessagesSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm, str) or not self.algorithm.isascii():
-            raise InvalidUse(f"algorithm is {self.algorithm!r}; use the name of one, or auto")
+            raise InvalidUse(f"algorithm is {self.algorithm!r}; use a name that `rdmc plan` prints, or auto")
         for name, value in [("message_bytes", self.message_bytes), ("block_bytes", self.block_bytes)]:
             if value is not None:
                 integer(name, value, 0, _COUNT_MAX)
@@ -46,14 +46,14 @@ class Ranked(Protocol):
 
 
 class Role(Protocol):
-    """What is known of a member."""
+    """A member's role: whether it is the root."""
 
     root: int
     is_root: bool
 
 
 class Region:
-    """Memory of an array that stays registered with the network of a group (Group.register), until this and its parts are freed."""
+    """Memory of an array, registered with a group's network (Group.register) until the region and its parts are freed."""
 
     def __init__(self, inner: _Region, readonly: bool) -> None:
         self._inner = inner
@@ -61,29 +61,29 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """Its length in bytes."""
+        """The length in bytes."""
         return self._inner.bytes
 
     @property
     def readonly(self) -> bool:
-        """Whether it can only be sent, as the array."""
+        """Whether the region can only be sent, because the array is read-only."""
         return self._readonly
 
     def part(self, start: int, end: int) -> Region:
-        """These bytes of it, which stay registered, too."""
+        """Returns the bytes from ``start`` to ``end``, which remain registered as well."""
         end = integer("end", end, 0, self.nbytes)
         return Region(self._inner.part(integer("start", start, 0, end), end), self._readonly)
 
 
 def to_send(data: Any, member: Role) -> Any:
-    """The memory of what is sent."""
+    """Returns the memory to send. Raises InvalidUse if the member is not the root."""
     if not member.is_root:
         raise InvalidUse(f"only the root, rank {member.root}, can send")
     return data._inner if isinstance(data, Region) else memory_of(data)[0]
 
 
 def to_post(array: Any) -> Any:
-    """The memory of what is received into."""
+    """Returns the memory to receive into. Raises InvalidUse if it is read-only."""
     if not isinstance(array, Region):
         return memory_of(array, is_written=True)[0]
     if array.readonly:
@@ -94,22 +94,22 @@ def to_post(array: Any) -> Any:
 def check_receives(member: Role) -> None:
     """Raises InvalidUse at the root."""
     if member.is_root:
-        raise InvalidUse("the root cannot receive: it has what it sends")
+        raise InvalidUse("the root cannot receive its own messages")
 
 
 def count_of(count: int) -> int:
-    """A number of messages. Raises InvalidUse for any other."""
+    """Returns a number of messages. Raises InvalidUse for any other value."""
     return integer("count", count, 0, _COUNT_MAX)
 
 
 def check_asks(member: Role) -> None:
-    """Raises InvalidUse at others than the root."""
+    """Raises InvalidUse if the member is not the root."""
     if not member.is_root:
-        raise InvalidUse(f"only the root, rank {member.root}, learns what all have")
+        raise InvalidUse(f"only the root, rank {member.root}, learns what was delivered")
 
 
 class Message:
-    """A message that was received. Its bytes may still be arriving, and this process may be relaying them to others."""
+    """A received message. Its bytes may still be arriving, and this process may be relaying them to other members."""
 
     def __init__(self, inner: _Message, wait: Callable[[Pending, float | None], Any]) -> None:
         self._inner = inner
@@ -117,25 +117,25 @@ class Message:
 
     @property
     def number(self) -> int:
-        """How many messages precede it."""
+        """The number of messages before this one."""
         return self._inner.number
 
     @property
     def nbytes(self) -> int:
-        """Its length in bytes."""
+        """The length in bytes."""
         return self._inner.bytes
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until all of it has arrived."""
+        """Waits until the whole message has arrived."""
         self._wait(self._inner.wait(), timeout)
 
     def data(self, timeout: float | None = None) -> memoryview:
-        """All of it, read-only and without a copy, once it has arrived."""
+        """Waits for the whole message and returns it, read-only and without a copy."""
         self.wait(timeout)
         return self._inner.view(0, self.nbytes)
 
     def blocks(self, timeout: float | None = None) -> Iterator[tuple[int, memoryview]]:
-        """Its parts in the order in which they arrive, with their offsets; each byte once. ``timeout``: for each."""
+        """Yields offsets and contents of the message's blocks as they arrive; each byte once. ``timeout``: for each block."""
         while (found := self._wait(self._inner.next_block(), timeout)) is not None:
             start, end = found
             yield start, self._inner.view(start, end)
@@ -144,12 +144,12 @@ class Message:
 class Messages:
     """Messages of any length from one process of a group, the root, to all others, in the order in which they were sent.
 
-    They are relayed in blocks along the schedule, several messages at a time. Closing waits until all have all of them, with
-    success or a MemberLost; in a ``with`` block that is the end of the block. Calls are allowed on any thread.
+    Members relay them in blocks along the schedule, several messages at a time. Closing, also by the end of a ``with`` block, waits
+    until all members have all messages, and raises MemberLost otherwise. Calls are allowed on any thread.
     """
 
     def __init__(self, group: Ranked, inner: _Messages, root: int, timeout: float) -> None:
-        # Which ends when nothing refers to it.
+        # Keeps the group alive, which ends when nothing refers to it.
         self._group = group
         self._inner = inner
         self._algorithm, self._block_bytes = inner.algorithm, inner.block_bytes
@@ -160,67 +160,67 @@ class Messages:
 
     @property
     def algorithm(self) -> str:
-        """Which algorithm is used, by its name: the same at all processes."""
+        """The name of the algorithm; the same at all processes."""
         return self._algorithm
 
     @property
     def block_bytes(self) -> int:
-        """How much is relayed at a time: the same at all processes."""
+        """The block length in bytes; the same at all processes."""
         return self._block_bytes
 
     def send(self, data: Any, *, timeout: float | None = None) -> int:
-        """Queues bytes, an array or a Region, at the root, and returns the message's number. Waits while many are queued.
+        """At the root: queues bytes, an array or a Region as a message, and returns its number. Waits while the queue is full.
 
-        It is not copied: do not change it before wait_complete(number + 1) or close.
+        The data is not copied: do not change it before wait_complete(number + 1) or close returns.
         """
         memory = to_send(data, self)
         return int(self._wait(self._inner.send(memory), timeout))
 
     def post(self, array: Any) -> None:
-        """Gives memory for one of the next messages, an array or a Region, at others than the root: in order, one each, as long as the
-        message or longer.
+        """At receivers: provides memory for one of the next messages, an array or a Region of at least the message's length.
 
-        Messages that were announced before have memory already, unless they are ``posted`` ones (Group.messages). It must not be
-        read before its message has arrived, nor changed before wait_complete or close. A Region that an earlier message still uses is
-        refused.
+        Messages take posted memory in order, one each. Messages announced before the call have memory already, except with ``posted``
+        (Group.messages). Do not read the memory before its message has arrived, nor change it before wait_complete or close. A Region
+        that an earlier message still uses is refused.
         """
         self._inner.post(to_post(array))
 
     def receive(self, *, timeout: float | None = None) -> Message | None:
-        """The next message, once it is announced; None when the root has closed and all were received.
+        """Returns the next message once it is announced; None once the root has closed and all messages were received.
 
-        Its memory is what was posted, or else allocated.
+        The message uses posted memory if there is any, otherwise the library allocates it.
         """
         check_receives(self)
         received = self._wait(self._inner.receive(), timeout)
         return None if received is None else Message(received, self._wait)
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages until the root closes."""
+        """Yields messages until the root closes."""
         while (message := self.receive()) is not None:
             yield message
 
     def wait_complete(self, count: int, *, timeout: float | None = None) -> None:
-        """Waits until this process is done with so many messages (received, sent, relayed): their memory may be changed.
+        """Waits until this process is done with the first ``count`` messages (sent, received, relayed): their memory may be changed.
 
-        Others may still be receiving them.
+        Other members may still be receiving them.
         """
         self._wait(self._inner.wait_complete(count_of(count)), timeout)
 
     def wait_delivered(self, count: int, *, timeout: float | None = None) -> None:
-        """Waits, at the root, until every process has so many messages, counted from the first."""
+        """At the root: waits until every process has the first ``count`` messages."""
         check_asks(self)
         self._wait(self._inner.wait_delivered(count_of(count)), timeout)
 
     @property
     def delivered(self) -> int:
-        """How many messages every process has, as far as the root has learned in wait_delivered; 0 elsewhere."""
+        """How many messages every process has, as known to the root from wait_delivered; 0 at other members."""
         return self._inner.delivered
 
     def close(self, timeout: float | None = None) -> None:
-        """Ends the messages; success means that all processes have all of them. At the root it waits until that is so, not for others to
-        call it; at others it waits until the root has closed, and drops what this process has not received. After a TimedOut they have
-        failed at all.
+        """Closes the messages. Success means that all processes have all messages.
+
+        The root waits for delivery, but not until other members call close. Other members wait until the root has closed, and drop
+        messages that they have not received. TimedOut fails the messages at all members.
         """
         if self._is_closed:
             return
@@ -231,13 +231,13 @@ class Messages:
             self._wait(self._inner.close(), timeout)
         except TimedOut:
             limit = seconds(timeout, self._timeout)
-            self._inner.abort(f"closing messages has taken longer than {limit:g} s")
+            self._inner.abort(f"closing messages took longer than {limit:g} s")
             raise
         finally:
             self._inner.drop()
 
     def abort(self, reason: str = "its program gave up") -> None:
-        """Ends it at all processes, as a failure for this reason."""
+        """Fails the messages at all processes, with this reason."""
         self._inner.abort(as_utf8(reason))
 
     def __enter__(self) -> Messages:
@@ -260,6 +260,6 @@ class Messages:
         except RdmcError:
             raise
         except BaseException:
-            # A signal's handler has raised it: others learn of that instead of waiting.
+            # A signal handler has raised: the other members learn of it instead of waiting.
             self._inner.abort(INTERRUPTED)
             raise

@@ -1,7 +1,7 @@
-"""torch: state dicts from one process to all others, and the backend ``rdmc`` of torch.distributed, which importing this registers.
+"""torch: broadcasts of state dicts, and the torch.distributed backend ``rdmc``, which importing this module registers.
 
 ``import rdmc.torch; torch.distributed.init_process_group("rdmc")`` is for tensors on the CPU: broadcast, all_reduce, reduce, all_gather,
-gather, scatter, reduce_scatter, and barrier, with what is made of them. ``pg_options=rdmc.torch.Options(...)`` chooses fabric and protection.
+gather, scatter, reduce_scatter and barrier, and calls built on them. ``pg_options=rdmc.torch.Options(...)`` selects fabric and protection.
 
 Needs torch, which this package does not install.
 """

@@ -88,6 +88,7 @@ impl Contexts {
     }
 
     /// Adds a shared connection with the context at an address. The end that has connected asks for odd channels.
+    /// If both connect at once there are two, and each serves the groups that were created over it.
     pub(crate) fn add(
         &mut self,
         connection: ConnectionId,

@@ -5,6 +5,9 @@
 //! and kept. It never accesses the memory, except where the kernel cannot pin it: Linux 6.1 a
 //! mapping of a file that is open for reading, Linux from 6.5 on one that is open for writing.
 //! Blocks then pass through a copy of the piece.
+//!
+//! The polling thread registers: another one would make credits precede their receives, and memory could not be freed
+//! while it is being pinned.
 
 use std::{
     cell::RefCell,
@@ -235,7 +238,8 @@ impl Registrar {
     }
 }
 
-/// Returns the whole pieces of a region of `bytes` bytes that contain this range.
+/// Returns the whole pieces of a region of `bytes` bytes that contain this range. Those of a block on the boundary of two are
+/// registered together, even if both were registered ahead.
 fn piece_around(wanted: &Range<usize>, bytes: usize) -> Range<usize> {
     let start = wanted.start / PIECE_BYTES * PIECE_BYTES;
     let end = wanted.end.div_ceil(PIECE_BYTES).saturating_mul(PIECE_BYTES);

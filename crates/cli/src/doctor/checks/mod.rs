@@ -12,7 +12,7 @@ use super::machine::{Limit, Machine, Nic, Packages, RdmaPort};
 pub enum Severity {
     /// Prevents rdmc from working.
     Problem,
-    /// Costs speed, or the use of a device.
+    /// Reduces speed, or prevents the use of a device.
     Warning,
 }
 
@@ -24,7 +24,7 @@ pub struct Finding {
     pub severity: Severity,
     /// The fault and its effect.
     pub what: String,
-    /// Commands that fix it, or a sentence if no command does.
+    /// Commands that fix the fault, or a sentence if no command does.
     pub fix: Vec<String>,
 }
 
@@ -52,7 +52,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     findings
 }
 
-/// The reason of the choice of `--fabric auto` here.
+/// The reason for the choice of `--fabric auto` here.
 pub fn choice(machine: &Machine) -> String {
     let best = machine.fabrics.first().map_or("tcp", String::as_str);
     if best != "tcp" {
@@ -157,7 +157,7 @@ fn locked_memory(machine: &Machine) -> Vec<Finding> {
             device.needs_registration && device.fabric.split(':').next() == Some(name)
         })
     };
-    // Only for the automatic choice; others report the limit when they are used.
+    // Only for the fabric of `auto`; other fabrics report the limit when they are used.
     let best = machine.fabrics.first().map_or("tcp", String::as_str);
     let Limit::At(bytes) = limits.locked_memory_bytes else { return Vec::new() };
     if limits.may_lock_more || !registers(best) {
@@ -261,7 +261,7 @@ fn rdma_links(machine: &Machine) -> Vec<Finding> {
 
 const FAST_BITS_PER_SECOND: u64 = 25_000_000_000;
 
-/// At high rates small packets cost much processor time.
+/// At high rates small packets take much processor time.
 fn mtu(machine: &Machine) -> Vec<Finding> {
     let small = machine.nics.iter().filter_map(|nic| {
         let mtu = nic.mtu_bytes.filter(|&mtu| mtu <= 1500)?;
@@ -278,7 +278,7 @@ fn mtu(machine: &Machine) -> Vec<Finding> {
     small.collect()
 }
 
-/// 10 Gb/s for 2.5 ms, there and back: less limits a single connection.
+/// Enough for 10 Gb/s at a round trip of 2.5 ms: smaller buffers limit a single connection.
 const TCP_BUFFER_BYTES_ADVISED: u64 = 4 << 20;
 
 fn tcp_buffers(machine: &Machine) -> Vec<Finding> {
@@ -313,7 +313,7 @@ fn shared_memory(machine: &Machine) -> Vec<Finding> {
     vec![finding("shared-memory", Severity::Warning, what, [fix])]
 }
 
-/// Only where the kernel has the driver's module: other machines have no GPU to use.
+/// Only if the kernel has the driver's module: other machines have no usable GPU.
 fn gpu(machine: &Machine) -> Vec<Finding> {
     let gpu = &machine.gpu;
     let Some(trouble) = gpu.trouble.as_ref().filter(|_| gpu.has_module) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! Each check reports a machine with the fault, and not the same machine without it.
+//! Each check reports a machine with the fault, but not the same machine without it.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::report::Report;
 use crate::json;
 
-/// Writes it on one line.
+/// Writes the report on one line.
 pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
     json::write_line(out, report)
 }

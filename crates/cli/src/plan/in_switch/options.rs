@@ -24,8 +24,8 @@ A topology.toml (docs/in-switch.md):
   hosts = [\"a1\", \"a2\"]
   links = [\"spine\"]";
 
-/// Options of schedules and of collective operations. They exclude `--in-switch`, so options that require it conflict with them as well; otherwise
-/// the parser would not report its absence.
+/// Options of schedules and of collective operations. They exclude `--in-switch`, so options that require it must conflict with
+/// them too; otherwise the parser would not report that it is missing.
 const OF_SCHEDULES: [&str; 14] = [
     "blocks",
     "algorithm",
@@ -43,11 +43,11 @@ const OF_SCHEDULES: [&str; 14] = [
     "parameters",
 ];
 
-/// Where switches copy.
+/// Options for switches that copy.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Switches that copy")]
 pub struct Options {
-    /// Show instead where switches copy a message, and how often it crosses each link, in this topology:
+    /// Show where the switches of this topology copy a message instead, and how often it crosses each link:
     /// racks:RACKSxHOSTS (hosts a1, a2, ..., b1, ...), fat-tree:PORTS or fat-tree:PORTSxHOSTS (three
     /// layers of switches, hosts h0, h1, ...), or a file
     #[arg(long, value_name = "TOPOLOGY", conflicts_with_all = OF_SCHEDULES)]
@@ -62,7 +62,7 @@ pub struct Options {
     pub sender: Option<String>,
 
     /// The receiving hosts, in the order of a chain
-    /// [default: the first others, as many as --members or the largest group has]
+    /// [default: the first other hosts, up to --members or the largest group]
     #[arg(
         long,
         value_name = "HOSTS",

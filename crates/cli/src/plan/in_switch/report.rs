@@ -1,4 +1,4 @@
-//! The report on a tree, for text and JSON.
+//! The report about a tree, for text and JSON.
 
 use mcrdma::plan::{
     Device, Loads, Node, Topology, Totals, Tree, chain_loads, fanout_loads, tree_loads,
@@ -31,11 +31,11 @@ pub struct Switch<'a> {
 /// A copy that a switch makes.
 #[derive(PartialEq, Eq, Serialize)]
 pub struct Copy<'a> {
-    /// The next hop: one of these, which are equally good.
+    /// The next hop: one of these, on equally good paths.
     pub next: Vec<&'a str>,
-    /// The receivers that get it.
+    /// The receivers that get this copy.
     pub receivers: Vec<&'a str>,
-    /// Whether this switch rewrites it for a single receiver.
+    /// Whether this switch rewrites the copy for a single receiver.
     pub rewritten: bool,
 }
 
@@ -102,14 +102,14 @@ impl<T> Patterns<T> {
         }
     }
 
-    /// In the order in which they are shown.
+    /// The values, in the order in which they are shown.
     pub const fn all(&self) -> [&T; 3] {
         [&self.in_switch, &self.fanout, &self.chain]
     }
 }
 
 impl Patterns<f64> {
-    /// The largest.
+    /// The largest value.
     pub fn most(&self) -> f64 {
         self.in_switch.max(self.fanout).max(self.chain)
     }

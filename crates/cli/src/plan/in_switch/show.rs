@@ -12,7 +12,7 @@ use crate::{failure::Failure, output};
 
 /// Prints the tree and the loads.
 ///
-/// `members`: size of the group, the sender included; not with `--receivers`.
+/// `members`: size of the group, including the sender; not with `--receivers`.
 pub fn run(options: &Options, members: Option<u32>, json: bool) -> Result<(), Failure> {
     let Some(source) = &options.in_switch else { return Ok(()) };
     let topology = topology_of(source, options.tor_only)?;
@@ -46,7 +46,7 @@ impl Group {
     }
 }
 
-/// The receivers of these names.
+/// The receivers with these names.
 fn named(
     topology: &Topology,
     hosts: &[Node],
@@ -102,7 +102,7 @@ fn first_others(
     Ok(others[..count].to_vec())
 }
 
-/// The host of this name.
+/// The host with this name.
 fn find(topology: &Topology, hosts: &[Node], option: &str, name: &str) -> Result<Node, Failure> {
     const SHOWN: usize = 8;
     match topology.find(name) {

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, str::FromStr};
 
-/// The most hosts and switches of a topology.
+/// The maximum number of hosts and switches of a topology.
 pub const NODES_MAX: usize = 10_000;
 
 /// The source of a topology.
@@ -12,7 +12,7 @@ pub enum Source {
     Racks { racks: usize, hosts: usize },
     /// A fat tree of switches with this many ports.
     FatTree { ports: usize, hosts: usize },
-    /// A file that describes it.
+    /// A file that describes the topology.
     File(PathBuf),
 }
 
@@ -47,7 +47,7 @@ fn fat_tree(text: &str) -> Option<Source> {
     ports.is_multiple_of(2).then_some(Source::FatTree { ports, hosts })
 }
 
-/// At least one.
+/// Parses a count of at least one.
 fn count(text: &str) -> Option<usize> {
     text.parse().ok().filter(|&count| count > 0)
 }

@@ -4,12 +4,12 @@ use std::io::{self, Write};
 
 use super::report::{Copy, Link, Report};
 
-/// The most names in a line; more are counted.
+/// The maximum number of names in a line; further names are counted.
 const NAMES_MAX: usize = 12;
-/// The most links that are shown; more are counted.
+/// The maximum number of links that are shown; further links are counted.
 const LINKS_MAX: usize = 20;
 
-/// Writes the switches that copy, then what crosses links.
+/// Writes the switches that copy, then the loads of links.
 pub fn write(report: &Report<'_>, out: &mut impl Write) -> io::Result<()> {
     write_switches(report, out)?;
     write_totals(report, out)?;
@@ -53,7 +53,7 @@ fn write_copies(copies: &[Copy<'_>], out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Groups switches with the same copies, such as those of one layer; the first switch stays alone.
+/// Groups switches with the same copies, such as those of one layer; the first switch is never grouped.
 fn alike<'r>(report: &'r Report<'_>) -> Vec<(Vec<&'r str>, &'r [Copy<'r>])> {
     let mut all: Vec<(Vec<&str>, &[Copy<'_>])> = Vec::new();
     for switch in &report.switches {

@@ -5,7 +5,7 @@ use mcrdma::plan::{Device, Topology};
 use super::{file, source::Source};
 use crate::{failure::Failure, input};
 
-/// Generates or reads a topology. `tor_only`: in a generated one only switches with hosts copy.
+/// Generates or reads a topology. `tor_only`: in a generated topology only switches with hosts copy.
 pub fn topology_of(source: &Source, tor_only: bool) -> Result<Topology, Failure> {
     let above = if tor_only { Device::Plain } else { Device::Copies };
     match source {

@@ -26,9 +26,9 @@ pub struct Explanation {
     members: u32,
     bytes: u64,
     parameters: Parameters,
-    /// What the library takes.
+    /// The way that the library takes.
     taken: Way,
-    /// By name, and of trees by degree.
+    /// The ways, by name, and trees also by degree.
     ways: Vec<Compared>,
 }
 
@@ -57,7 +57,7 @@ impl Explanation {
         Ok(Self { operation, members, bytes, parameters: *parameters, taken, ways })
     }
 
-    /// The way with the least worst case; of equals the one that is taken, or the first.
+    /// The way with the smallest worst case; among equals the taken one, or else the first.
     fn fastest(&self) -> Option<Way> {
         let order = |a: &&Compared, b: &&Compared| {
             let by_time = a.time.worst_us.total_cmp(&b.time.worst_us);
@@ -124,7 +124,7 @@ impl Explanation {
     }
 }
 
-/// The ways that an operation could go, among them the one that is taken.
+/// The possible ways of an operation, including the taken one.
 fn ways(operation: Operation, members: u32, taken: Way) -> Vec<Way> {
     let degrees: BTreeSet<u32> = degrees(members).chain(degree(taken)).collect();
     let trees = || degrees.iter().map(|&degree| Way::Trees { degree: Some(degree) });

@@ -24,7 +24,7 @@ struct Document<'a> {
     transfers: List<'a>,
 }
 
-/// By the cost model.
+/// The time by the cost model.
 #[derive(Serialize)]
 struct Time {
     bytes: u64,

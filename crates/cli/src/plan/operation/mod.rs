@@ -1,5 +1,5 @@
-//! `rdmc plan --collective`: who writes to whom in an operation of a team, by the way that the library takes, and what it
-//! costs by a model.
+//! `rdmc plan --collective`: the writes of a collective operation of a team, by the way that the library takes, and their
+//! cost by a model.
 
 mod explain;
 mod json;

@@ -3,19 +3,19 @@
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use collective::{MEMBERS_MAX, model::Parameters};
 
-/// Options of replication alone. They exclude `--collective`, so options that require it conflict with them as well;
-/// otherwise the parser would not report its absence.
+/// Options for replication only. They exclude `--collective`, so options that require it must conflict with them too;
+/// otherwise the parser would not report that it is missing.
 const OF_REPLICATION: [&str; 7] =
     ["blocks", "algorithm", "racks", "block_size", "rate", "burst", "local"];
 
-/// An operation of a team.
+/// A collective operation of a team.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// The root's message goes to all members.
     Broadcast,
-    /// Contributions of all members come together at rank 0.
+    /// Contributions of all members are reduced at rank 0.
     Reduce,
-    /// Contributions of all members come together, and all get the result.
+    /// Contributions of all members are reduced, and all members get the result.
     Allreduce,
 }
 
@@ -32,18 +32,18 @@ impl Operation {
     }
 }
 
-/// An operation of a team.
+/// Options for a collective operation of a team.
 #[derive(Debug, clap::Args)]
 // Groups are named after types, and another type of this command has the same name.
 #[group(skip)]
 #[command(next_help_heading = "Operations of a team")]
 pub struct Options {
-    /// Show instead who writes to whom in which step of a collective operation, by the way that the library takes for
-    /// --bytes, and how long it takes by a cost model; with --explain all ways are compared
+    /// Show the writes of each step of a collective operation instead, by the way that the library takes for --bytes,
+    /// and its time by a cost model; with --explain, compare all ways
     #[arg(long, value_name = "NAME", conflicts_with_all = OF_REPLICATION, value_parser = operations())]
     pub collective: Option<Operation>,
 
-    /// Show a reduction along trees, in which at most so many members write to one in a step
+    /// Show a reduction along trees in which at most K members write to one member in a step
     /// [default: the way that the library takes for --bytes]
     #[arg(
         long,
@@ -57,7 +57,7 @@ pub struct Options {
 
     /// Costs for the model, in microseconds: per byte transmitted (Tt), copied (Tc) and folded (To), per DMA start
     /// (Ts), adapter (Tn), posting (Td), call (Tm) and acknowledgement (Ta), such as Tt=0.001,Ts=0.5
-    /// [default: those of the network that the model was published with, also for what is left out]
+    /// [default, also for omitted costs: those of the network in the model's publication]
     #[arg(
         long,
         value_name = "COSTS",

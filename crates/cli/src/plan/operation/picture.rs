@@ -8,11 +8,11 @@ use crate::{
     plan::svg::{Arrow, Names, Picture},
 };
 
-// Colours of writes that are not of blocks.
+// Colours of writes other than blocks.
 const FOLDED: u32 = 0;
 const COPIED: u32 = 1;
 
-/// Of folds and copies.
+/// Texts for folds and copies.
 const WRITES: Names = Names {
     arrows: "Each arrow is a write of a member's data.",
     label: |colour| if colour == FOLDED { "+" } else { "=" }.to_owned(),
@@ -20,7 +20,7 @@ const WRITES: Names = Names {
     complete: "has the result",
 };
 
-/// Of blocks that are copied, each of which has a colour.
+/// Texts for copied blocks, each of which has a colour.
 const BLOCKS: Names = Names {
     arrows: "Each arrow is a block of the message.",
     label: |block| format!("b{block}"),
@@ -28,7 +28,7 @@ const BLOCKS: Names = Names {
     complete: "has the message",
 };
 
-/// Folds and copies have colours, or blocks of a broadcast. Errors: too large to read.
+/// The picture of a plan; folds and copies have colours, or the blocks of a broadcast. Errors: too large to read.
 pub fn of(plan: &Plan) -> Result<Picture, Failure> {
     let is_of_blocks = plan.way == Way::Circulant;
     let names = match plan.operation {
@@ -41,13 +41,13 @@ pub fn of(plan: &Plan) -> Result<Picture, Failure> {
     let phases = plan.phases();
     let has = |folds| phases.iter().any(|(phase, _)| phase.folds() == folds);
     picture.colours = match (has(true), has(false)) {
-        // So many blocks are not drawn: each takes a step at least.
+        // This many blocks are never drawn: each takes at least one step.
         _ if is_of_blocks => 0..u32::try_from(plan.blocks()).unwrap_or(u32::MAX),
         (true, true) => FOLDED..COPIED + 1,
         (true, false) => FOLDED..FOLDED + 1,
         _ => COPIED..COPIED + 1,
     };
-    // How much each member gets: what comes last completes it.
+    // The number of writes that each member still gets: the last one completes it.
     let mut missing = vec![0_u64; plan.members as usize];
     plan.writes().for_each(|write| missing[write.target as usize] += 1);
     picture.arrows.extend(plan.writes().map(|write| {

@@ -28,8 +28,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of `bytes` of each member, by the way that the library takes. Errors: too many members; a root that is none, or
-    /// that is not rank 0 for a reduction.
+    /// The plan for `bytes` of each member, by the way that the library takes. Errors: too many members; a root that is not a
+    /// member, or not rank 0 for a reduction.
     pub fn new(operation: Operation, members: u32, root: u32, bytes: u64) -> Result<Self, Failure> {
         if members > MEMBERS_MAX {
             return Err(Failure::Usage(format!(
@@ -58,7 +58,7 @@ impl Plan {
         Self { way, ..self }
     }
 
-    /// Errors: it has too many writes to be shown.
+    /// Checks that the plan can be shown. Errors: it has too many writes.
     pub fn check_size(&self) -> Result<(), Failure> {
         let writes = self.write_count();
         if writes <= MAX_TRANSFERS {
@@ -87,7 +87,7 @@ impl Plan {
         self.settings.block_bytes(&self.call).min(self.call.bytes)
     }
 
-    /// The length of what a member of a ring sends in a round of an allreduce, rounded up.
+    /// The length of the chunk that a member of a ring sends in a round of an allreduce, rounded up.
     pub fn chunk_bytes(&self) -> u64 {
         self.call.bytes.div_ceil(self.members.into())
     }
@@ -112,7 +112,7 @@ impl Plan {
     /// Steps of each phase that the operation has, in order.
     pub fn phases(&self) -> Vec<(Phase, u64)> {
         let others = u64::from(self.members - 1);
-        // Blocks follow each other over so many hops.
+        // Blocks are pipelined over this number of hops.
         let pipeline = |hops| if hops > 0 { self.blocks() - 1 + hops } else { 0 };
         match self.way {
             Way::Trees { .. } => {
@@ -140,8 +140,8 @@ impl Plan {
         self.phases().iter().map(|(_, steps)| steps).sum()
     }
 
-    /// All writes, by step and within a step by source. None for a chain, which the library takes for functions that do not
-    /// commute only.
+    /// All writes, by step and within a step by source. None for a chain, which the library takes only for functions that do not
+    /// commute.
     pub fn writes(&self) -> Box<dyn Iterator<Item = Write> + '_> {
         let members = self.members;
         match self.way {
@@ -190,7 +190,7 @@ impl Plan {
     fn writes_of_blocks(&self) -> impl Iterator<Item = Write> + use<> {
         let schedule = Schedule::new(Algorithm::Circulant, self.members, self.root);
         let schedule = schedule.expect("members and root were checked");
-        // So many blocks are not shown: see `check_size`.
+        // This many blocks are never shown: see `check_size`.
         let blocks = u32::try_from(self.blocks()).unwrap_or(u32::MAX);
         Transfers::new(schedule, blocks).map(|transfer| Write {
             step: transfer.step,
@@ -205,7 +205,7 @@ impl Plan {
     fn writes_around_ring(&self) -> impl Iterator<Item = Write> + use<> {
         let (members, blocks, steps) = (self.members, self.blocks(), self.steps());
         (0..steps).flat_map(move |step| {
-            // The first block is furthest ahead. Ranks, as they are less than the number of members.
+            // The first block is furthest ahead. The casts are lossless: ranks are less than the number of members.
             let first = (step + 2).saturating_sub(blocks).max(1) as u32;
             let last = (step + 1).min(u64::from(members) - 1) as u32;
             (first..=last).map(move |source| {
@@ -216,7 +216,7 @@ impl Plan {
         })
     }
 
-    /// How long the operation takes by the model.
+    /// The time of the operation by the model.
     pub fn time(&self, parameters: &Parameters) -> Bounds {
         let time = way_us(self.way, &self.call, &self.settings, parameters);
         time.expect("every way of these operations has a model")
@@ -237,7 +237,7 @@ fn writes_of_ring(members: u32) -> impl Iterator<Item = Write> {
     })
 }
 
-/// What a member calls; contributions are sums of bytes, which commute, and can be cut anywhere.
+/// The call of a member; contributions are sums of bytes, which commute and can be split anywhere.
 fn call(operation: Operation, root: u32, bytes: u64) -> Call {
     let sum = Reduction::Elements(Type::U8, Op::Sum);
     match operation {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{failure::Failure, output, plan::svg};
 
-/// What is asked for.
+/// The requested plan.
 pub struct Request<'a> {
     pub options: &'a Options,
     pub members: u32,
@@ -58,7 +58,7 @@ pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     })
 }
 
-/// By trees of the degree that is given, or the library's way; without a length that of the shortest.
+/// The plan by trees of the given degree, or by the library's way; without a length, the way for the shortest message.
 fn plan(operation: Operation, request: &Request<'_>) -> Result<Plan, Failure> {
     let degree = request.options.degree;
     if degree.is_none() && request.bytes.is_none() && operation != Operation::Broadcast {

@@ -61,7 +61,7 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
     let (mut next_step, mut padding) = (0, 0);
     for write in plan.writes() {
         let (step, phase) = (write.step, write.phase.name());
-        // No step is without writes.
+        // Every step has writes.
         if step == next_step {
             write!(out, "\n{step:>step_width$}  {phase:<phase_width$}")?;
             next_step += 1;
@@ -91,7 +91,7 @@ fn show_bounds(bounds: Bounds) -> String {
     if best == worst { best } else { format!("{best} in the best case, {worst} in the worst") }
 }
 
-/// A time of so many microseconds.
+/// A time, from microseconds.
 pub fn show_us(us: f64) -> String {
     match us {
         1e7.. => format!("{:.2} s", us / 1e6),

@@ -27,19 +27,19 @@ impl Phase {
     }
 }
 
-/// What is written of a long message or of contributions.
+/// The part of a long message or of contributions that is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     All,
     Block(u32),
-    /// One of as many as there are members.
+    /// One of as many chunks as there are members.
     Chunk(u32),
 }
 
 /// A member writes what it has, or a part of it, to another one's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Write {
-    /// From 0, over all phases.
+    /// The step, from 0 over all phases.
     pub step: u64,
     pub phase: Phase,
     pub source: u32,

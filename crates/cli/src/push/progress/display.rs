@@ -17,21 +17,21 @@ use super::{
 };
 use crate::failure::plain;
 
-/// Lines of the terminal that are not for hosts: the overall bar, the slowest host, what the shell shows.
+/// Lines of the terminal that are not for hosts: the overall bar, the slowest host, the shell's lines.
 const OTHER_LINES: usize = 4;
-/// The most hosts with a line, on any terminal.
+/// The maximum number of hosts with a line, on any terminal.
 const HOST_LINES_MAX: usize = 100;
-/// The most columns of a name, so that a line needs 45 columns at most; messages are truncated to the rest.
+/// The maximum number of columns of a name: a line then needs at most 45 columns; messages are truncated to the rest.
 const NAME_COLUMNS_MAX: usize = 24;
-/// The time between updates while only bytes move.
+/// The time between updates while only byte counts change.
 const UPDATE_PERIOD: Duration = Duration::from_millis(100);
 
-/// A bar for what every host has, the slowest host, and a bar for each host, or the slowest ones if not all fit. On
+/// A bar for the bytes that every host has, the slowest host, and a bar for each host, or for the slowest ones if not all fit. On
 /// standard error.
 pub struct Display {
     bars: MultiProgress,
     overall: ProgressBar,
-    /// From when there is something to say.
+    /// The line for the slowest host, once it has a text.
     slowest: Option<ProgressBar>,
     lines: Vec<ProgressBar>,
     lines_max: usize,
@@ -126,7 +126,7 @@ impl Display {
     }
 }
 
-/// What a host's line says behind its bar.
+/// The text after the bar of a host.
 fn words(host: &Host) -> &str {
     match host.stage {
         Stage::Receiving => "",
@@ -135,7 +135,7 @@ fn words(host: &Host) -> &str {
     }
 }
 
-/// The line below the overall bar; nothing to say about a single host.
+/// The line below the overall bar; empty for a single host.
 fn summary(overview: &Overview<'_>, all: usize, shown: usize) -> String {
     let mut parts = Vec::new();
     if all > 1 {

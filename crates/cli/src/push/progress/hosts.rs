@@ -1,10 +1,10 @@
-//! What the events of a push say about its hosts.
+//! The state of a push's hosts, from its events.
 
 use std::{cmp::Reverse, time::Duration};
 
 use files::{HostState, PushEvent};
 
-/// What a push is doing.
+/// The phase of a push.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     Starting,
@@ -25,15 +25,15 @@ impl Phase {
     }
 }
 
-/// What a host is doing.
+/// The stage of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     Waiting,
     Preparing,
     Receiving,
-    /// Expected again.
+    /// The host is lost, and is expected to return.
     Lost,
-    /// Gets its copy after the others.
+    /// The host gets its copy after the others.
     Deferred,
     Verifying,
     Failed,
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    /// Whether the others wait for it.
+    /// Whether the others wait for a host at this stage.
     const fn is_awaited(self) -> bool {
         matches!(self, Self::Waiting | Self::Preparing | Self::Receiving | Self::Lost)
     }
@@ -66,11 +66,11 @@ impl Stage {
 pub struct Host {
     pub name: String,
     pub stage: Stage,
-    /// Bytes of the file that it has.
+    /// Bytes of the file that the host has.
     pub received: u64,
-    /// Why it is lost or has failed; otherwise empty.
+    /// Why the host is lost or has failed; otherwise empty.
     pub reason: String,
-    /// Bytes that have come since the rate was asked for; none before its first report, whose bytes may be those of an
+    /// Bytes received since the last call of [`Hosts::take_rate`]; `None` before the first report, whose bytes may be from an
     /// earlier push.
     recent: Option<u64>,
 }
@@ -115,7 +115,7 @@ impl Hosts {
         self.bytes
     }
 
-    /// It replicates until the last host has everything, also while others already write theirs to disk.
+    /// The phase; replicating until the last host has everything, even while others already write to disk.
     pub fn phase(&self) -> Phase {
         let lacks = |host: &Host| host.stage.is_awaited() || host.stage == Stage::Deferred;
         match self.phase {
@@ -124,7 +124,7 @@ impl Hosts {
         }
     }
 
-    /// Takes an event in.
+    /// Processes an event.
     pub fn note(&mut self, event: &PushEvent) {
         match event {
             PushEvent::Host { host, state } => self.note_state(*host, state),
@@ -192,8 +192,8 @@ impl Hosts {
         }
     }
 
-    /// The mean rate, in bits per second, of the hosts that have received anything since the last call, which was this
-    /// long ago.
+    /// The mean rate, in bits per second, of the hosts that have received anything since the last call, `elapsed`
+    /// ago.
     pub fn take_rate(&mut self, elapsed: Duration) -> u64 {
         let moved =
             self.hosts.iter_mut().filter_map(|host| host.recent.replace(0).filter(|&n| n > 0));
@@ -205,7 +205,7 @@ impl Hosts {
         (sum as f64 * 8.0 / count as f64 / seconds) as u64
     }
 
-    /// The indices of this many hosts: all in their order if there are not more, else those that the others wait for,
+    /// The indices of at most this many hosts: all, in order, if they are not more; else those that the others wait for,
     /// the slowest first.
     pub fn most_relevant(&self, count: usize) -> Vec<usize> {
         let mut all: Vec<usize> = (0..self.hosts.len()).collect();
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn rates_are_those_of_hosts_that_received() {
         let mut hosts = hosts(3);
-        // What they have at first is from an earlier push.
+        // The first bytes are from an earlier push.
         hosts.note(&progress(0, 400));
         hosts.note(&progress(1, 100));
         hosts.note(&progress(0, 500));

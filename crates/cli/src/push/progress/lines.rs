@@ -13,7 +13,7 @@ const PLAIN_PERIOD: Duration = Duration::from_secs(10);
 /// The time between JSON objects.
 const JSON_PERIOD: Duration = Duration::from_secs(1);
 
-/// How lines are written.
+/// The format of the lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     Plain,
@@ -23,26 +23,26 @@ pub enum Format {
 /// Lines at regular times. Times are since the start.
 pub struct Lines {
     format: Format,
-    /// Of the last line.
+    /// The time of the last line.
     last: Duration,
 }
 
 /// The JSON object.
 #[derive(Serialize)]
 struct Line<'a> {
-    /// Since the start.
+    /// The time since the start.
     seconds: f64,
     phase: &'static str,
     /// Length of the file.
     bytes: u64,
-    /// What every host has, without failed and deferred ones.
+    /// The bytes that every host has, without failed and deferred ones.
     received_bytes: u64,
-    /// Of each host that received anything since the last object, on average.
+    /// The mean rate of the hosts that received anything since the last object.
     rate_bits_per_second: u64,
     hosts: usize,
     hosts_done: usize,
     hosts_failed: usize,
-    /// Of the hosts that the others wait for.
+    /// The slowest of the hosts that the others wait for.
     slowest: Option<Slowest<'a>>,
 }
 
@@ -100,7 +100,7 @@ fn plain_line(hosts: &Hosts, rate: u64) -> String {
     line
 }
 
-/// A host and how far it is: `node07 (1.25 GiB)`, `node07 (preparing)`.
+/// A host and its progress: `node07 (1.25 GiB)`, `node07 (preparing)`.
 pub fn name_with_state(host: &Host) -> String {
     match host.stage {
         Stage::Receiving => format!("{} ({})", host.name, size::show(host.received)),
@@ -162,7 +162,7 @@ mod tests {
              slowest b (2.38 MiB)"
         );
         assert_eq!(lines.due(), at(20));
-        // Nothing moves, and a line still comes; one that was late delays the next.
+        // A line is due even without progress; a late line delays the next one.
         hosts.note(&PushEvent::Host { host: 0, state: HostState::Published });
         hosts.note(&PushEvent::Retry { host: 1, start: 1, reason: "it died".into() });
         let line = lines.line(at(23), &mut hosts);

@@ -18,11 +18,11 @@ use reporter::Reporter;
 /// How progress is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Mode {
-    /// Bars on a terminal, else as plain
+    /// Bars on a terminal, otherwise plain
     Auto,
-    /// A line each 10 seconds
+    /// A line every 10 seconds
     Plain,
-    /// A JSON object each second, and one at the end (docs/exit-codes.md)
+    /// A JSON object every second, and one at the end (docs/exit-codes.md)
     Json,
     /// Nothing
     None,
@@ -36,7 +36,7 @@ pub enum Progress {
 }
 
 impl Progress {
-    /// Shows these hosts from now on. `is_logged`: logs are on standard error too, which bars would overwrite.
+    /// Starts to show the progress of these hosts. `is_logged`: logs go to standard error too, and bars would overwrite them.
     pub fn start(mode: Mode, names: &[String], bytes: u64, is_logged: bool) -> Self {
         let has_bars = !is_logged && std::io::stderr().is_terminal();
         let format = match mode {
@@ -47,7 +47,7 @@ impl Progress {
             Mode::Auto | Mode::Plain => Format::Plain,
             Mode::Json => Format::Json,
         };
-        // Without a thread the push goes on without lines.
+        // If no thread can be started, the push continues without lines.
         Reporter::start(Hosts::new(names, bytes), Lines::new(format))
             .map_or(Self::Hidden, Self::Lines)
     }

@@ -1,4 +1,4 @@
-//! Prints lines of progress, also while no events come.
+//! Prints lines of progress, even without events.
 
 use std::{
     io::{self, Write},
@@ -19,7 +19,7 @@ use crate::failure::print_message;
 pub struct Reporter {
     shared: Arc<Shared>,
     started: Instant,
-    /// None when finished.
+    /// `None` when finished.
     printer: Option<JoinHandle<()>>,
 }
 
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Reporter {
-    /// Starts the thread. Errors: there is none.
+    /// Starts the thread. Errors: the thread cannot be started.
     pub fn start(hosts: Hosts, lines: Lines) -> io::Result<Self> {
         let state = State { hosts, lines, has_ended: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), ended: Condvar::new() });
@@ -46,12 +46,12 @@ impl Reporter {
         Ok(Self { shared, started, printer: Some(printer) })
     }
 
-    /// Takes an event in.
+    /// Processes an event.
     pub fn note(&self, event: &PushEvent) {
         self.shared.lock().hosts.note(event);
     }
 
-    /// Ends the thread. Programs get a last object.
+    /// Ends the thread. With JSON a last object is printed.
     pub fn finish(&mut self) {
         let Some(printer) = self.printer.take() else { return };
         self.shared.lock().has_ended = true;
@@ -99,7 +99,7 @@ impl Shared {
 fn print(format: Format, line: &str) {
     match format {
         Format::Plain => print_message(line),
-        // The push goes on if nobody reads.
+        // The push continues if standard error is closed.
         Format::Json => drop(writeln!(io::stderr(), "{line}")),
     }
 }

@@ -10,7 +10,7 @@ use crate::native::sys::Info;
 
 /// A block in memory of this length or shorter is one message.
 const SEGMENT_BYTES_MIN: usize = 64 << 10;
-/// The most messages of a block.
+/// The most messages of a block: sixteenths gain nothing, quarters cost a chain of 8 members 1 %.
 pub const SEGMENTS_MAX: usize = 8;
 /// Segments start at multiples of it.
 const ALIGNMENT_BYTES: usize = 4 << 10;

@@ -23,7 +23,7 @@ use crate::native::{
 /// completes, while control words can overtake the queued ones and a close can cancel them.
 const SENDS_POSTED_MIN: usize = 4;
 /// Of short ones it has more, up to so many, and so many bytes: enough that a fast network does not wait for
-/// the next poll.
+/// the next poll. With 512 KiB blocks of 64 KiB to three receivers took up to 10 % longer.
 const SENDS_POSTED_MAX: usize = 64;
 const POSTED_BYTES_MAX: u64 = 256 << 10;
 /// The most receives of the peer that one link stores.
