@@ -96,7 +96,7 @@ impl Endpoint {
         lock(&self.context).clone().ok_or_else(|| invalid(py, CLOSED))
     }
 
-    /// Why a call that waits for nobody's answer ends: another thread has closed the endpoint.
+    /// The error that ends a call if another thread has closed the endpoint.
     fn end(&self) -> Option<Error> {
         lock(&self.context).is_none().then(|| Error::TeamCall(CLOSED.into()))
     }

@@ -129,7 +129,7 @@ impl Visit for Text {
     }
 }
 
-/// Sets the least level of log records that are passed on, as a number of Python's `logging`.
+/// Sets the minimum level of forwarded log records, as a level number of Python's `logging`.
 #[pyfunction]
 pub(crate) fn log_from(level: u8) {
     match Log::current() {

@@ -50,7 +50,8 @@ pub enum PeerErrorKind {
 }
 
 impl Error {
-    /// Returns whether the peer closed the connection without a reason, or the connection was lost, after authentication.
+    /// Returns whether the peer closed the connection without a reason, or the connection was lost, except during
+    /// authentication.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Peer { kind: PeerErrorKind::Closed, .. })
     }

@@ -34,7 +34,7 @@ const READS_MAX: usize = 16;
 /// The reason for a host without relays before it that got other bytes than those that were sent.
 const ALTERED_IN_VAIN: &str = "bytes that it received were changed on their way, again after this machine sent them to it \
                                itself: its link, its memory or that of this machine is faulty";
-/// How often bytes may have been changed, in the whole push and whoever reports it, before hosts no longer relay.
+/// The number of altered groups in a push, reported by any host, after which the root sends all data itself.
 const ALTERATIONS_MAX: u32 = 3;
 
 /// What the reader of a stream gives.
