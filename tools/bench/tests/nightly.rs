@@ -55,14 +55,6 @@ impl Table {
         self.lines += &format!("{name} {count} 1 many few bash {path} {{}} {{logs}}\n");
     }
 
-    /// A step during which those below run.
-    fn step_beside(&mut self, name: &str, count: &str, script: &str) {
-        let before = self.lines.len();
-        self.step(name, count, script);
-        let line = self.lines.split_off(before).replace(" bash ", " beside bash ");
-        self.lines += &line;
-    }
-
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String) {
         let (steps, logs) = (self.path("steps"), self.path("logs"));
         fs::write(&steps, &self.lines).unwrap();
@@ -112,25 +104,6 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     let (code, output) = table.run(&["passes", "skips"]);
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains("0 failed") && !output.contains("breaks"), "{output}");
-}
-
-#[test]
-fn a_step_may_run_beside_those_below() {
-    let mut table = Table::new();
-    let below = table.path("below");
-    table.step_beside(
-        "waits",
-        "tests",
-        &format!(
-            "until [ -e {below} ]; do sleep 0.01; done; echo 'test result: ok. 3 passed'; exit 3"
-        ),
-    );
-    table.step("below", "tests", &format!("touch {below}; echo 'test result: ok. 2 passed'"));
-    let (code, output) = table.run(&[]);
-    assert_eq!(code, Some(1), "{output}");
-    assert!(row(&output, "waits").ends_with("FAILED with status 3"), "{output}");
-    assert!(row(&output, "below").ends_with("passed"), "{output}");
-    assert!(output.ends_with("1 failed\n"), "{output}");
 }
 
 /// Of each kind, in the form that the programs print.
