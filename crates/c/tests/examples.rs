@@ -1,4 +1,4 @@
-//! Examples, and what docs/c.md shows, built and run as they stand.
+//! Examples, and what docs/reference/c.md shows, built and run as they stand.
 
 use std::{
     fs,
@@ -21,9 +21,9 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).expect("a file of the tree")
 }
 
-/// The only part of docs/c.md in this language.
+/// The only part of docs/reference/c.md in this language.
 fn snippet(language: &str) -> String {
-    let (document, start) = (read("../../docs/c.md"), format!("```{language}\n"));
+    let (document, start) = (read("../../docs/reference/c.md"), format!("```{language}\n"));
     let parts: Vec<&str> = document.split(&start).skip(1).collect();
     let [part] = parts[..] else { panic!("{} parts in {language}", parts.len()) };
     part.split("```").next().expect("the part ends").to_owned()

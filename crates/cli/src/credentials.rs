@@ -84,7 +84,7 @@ fn read_secret(path: &Path) -> Result<Secret, Failure> {
     Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
 }
 
-/// Opens a private file, and refuses it if others can read or change it, as ssh does (docs/security.md).
+/// Opens a private file, and refuses it if others can read or change it, as ssh does (docs/guide/security.md).
 ///
 /// Group may read files that belong to root: Kubernetes (`fsGroup`) provides secrets to other users this way, and Debian keys to
 /// its group `ssl-cert`; systemd (`LoadCredential=`) adds the user to the file's access list, which appears as permissions of

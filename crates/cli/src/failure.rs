@@ -1,6 +1,6 @@
 //! Exit codes and errors of commands.
 //!
-//! Exit codes depend on hosts and files, never on whether a report could be printed. docs/exit-codes.md has this
+//! Exit codes depend on hosts and files, never on whether a report could be printed. docs/reference/exit-codes.md has this
 //! table for users.
 
 use std::{

@@ -85,7 +85,7 @@ pub struct Hosting {
 
     /// TCP ports on which this machine and the hosts listen for each other: 7000-7100 [default: any]
     ///
-    /// For firewalls between them. Each concurrent push needs two ports at this machine and one at each host (docs/ports.md).
+    /// For firewalls between them. Each concurrent push needs two ports at this machine and one at each host (docs/guide/ports.md).
     #[arg(long, value_name = "FIRST-LAST", help_heading = STARTING)]
     ports: Option<PortRange>,
 

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 /// The version of all objects that commands print. It changes when a field is removed, renamed or changes its meaning; new
-/// fields do not change it (docs/exit-codes.md).
+/// fields do not change it (docs/reference/exit-codes.md).
 const SCHEMA: u32 = 1;
 
 /// A result, preceded by the version.

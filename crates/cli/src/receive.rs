@@ -53,7 +53,7 @@ Example, for hosts without ssh:
   rdmc receive --listen 0.0.0.0:7000 --secret-file secret --dir /srv/incoming
   rdmc push FILE --to HOST:7000 --secret-file secret     on the host that has the file
 
-With certificates that an authority (ca.pem) has issued for each host's name (see docs/security.md):
+With certificates that an authority (ca.pem) has issued for each host's name (see docs/guide/security.md):
   rdmc receive --listen 0.0.0.0:7000 --cert host.pem --key host.key --ca ca.pem \\
       --allow login1 --dir /srv/incoming
   rdmc push FILE --to HOST:7000 --cert login1.pem --key login1.key --ca ca.pem

@@ -342,7 +342,7 @@ fn endless_inputs_are_refused_and_pipes_are_read() {
 #[test]
 fn exit_codes_are_documented() {
     let help = Place::with(0).run_words("help push").out;
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/exit-codes.md");
     let page = fs::read_to_string(page).unwrap();
     for code in ["0", "1", "2", "3", "4", "130"] {
         assert!(

@@ -99,7 +99,7 @@ fn unit_values(key: &str) -> Vec<String> {
     values.map(str::to_owned).collect()
 }
 
-/// What docs/service.md says of its limits.
+/// What docs/guide/service.md says of its limits.
 #[test]
 fn the_service_is_limited() {
     for (key, value) in [
@@ -138,7 +138,7 @@ fn systemd_counts_the_service_as_hardly_exposed() {
     }
 }
 
-/// Nor take descriptors out of it (docs/service.md). What systemd allows services in general has the first two of these calls.
+/// Nor take descriptors out of it (docs/guide/service.md). What systemd allows services in general has the first two of these calls.
 #[test]
 fn the_service_may_not_read_the_memory_of_other_processes() {
     let filter = unit_values("SystemCallFilter");
@@ -436,11 +436,14 @@ fn the_image_has_a_user_and_bases_that_can_be_pinned() {
     assert!(text.contains("\nFROM ${RUST_IMAGE} AS build\n"), "{text}");
 }
 
-/// Arguments are seen by everybody on a machine (docs/security.md).
+/// Arguments are seen by everybody on a machine (docs/guide/security.md).
 #[test]
 fn no_command_in_a_document_has_a_secret_in_its_arguments() {
-    let documents = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-    let paths = fs::read_dir(documents).unwrap().map(|entry| entry.unwrap().path());
+    let parts = ["guide", "reference", "internals"];
+    let folders =
+        parts.map(|part| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(part));
+    let paths = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let paths = paths.map(|entry| entry.unwrap().path());
     let documents: Vec<PathBuf> =
         paths.filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect();
     assert!(documents.iter().any(|path| path.ends_with("kubernetes.md")), "{documents:?}");

@@ -374,7 +374,7 @@ fn switches_do_not_copy_for_teams() {
 /// The page's commands, each with what stands below it, and its picture.
 #[test]
 fn the_page_shows_what_comes_out() {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals");
     let page = fs::read_to_string(docs.join("schedules.md")).unwrap();
     let commands: Vec<(&str, &str)> = page
         .split("```")

@@ -364,7 +364,7 @@ fn options_of_switches_need_a_topology() {
 /// The page's topology, and each of its commands with what stands below it.
 #[test]
 fn the_documentation_shows_the_actual_output() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/in-switch.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/in-switch.md");
     let page = fs::read_to_string(page).unwrap();
     let blocks: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
     let toml = blocks.iter().find_map(|block| block.strip_prefix("toml\n")).unwrap();

@@ -21,7 +21,7 @@
 
 // Its example is compiled as a test.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/gpu.md")]
+#[doc = include_str!("../../../docs/guide/gpu.md")]
 struct Page;
 
 mod calls;

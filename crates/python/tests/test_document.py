@@ -1,4 +1,4 @@
-"""Every program of docs/python.md runs as it stands there, with what it takes for granted given by a test."""
+"""Every program of docs/reference/python.md runs as it stands there, with what it takes for granted given by a test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import numpy
 import rdmc
 from rdmc._command import find_command
 
-_DOCUMENT = Path(__file__).parents[3] / "docs" / "python.md"
+_DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
 _DATA = b"of any length" * 100_000
 # Stands for the command: what would go to hosts comes to places on this machine.
 _COMMAND = """#!{python}

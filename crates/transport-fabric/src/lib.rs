@@ -1,7 +1,7 @@
 //! [`Transport`](transport::Transport) over libfabric: RDMA where there is RDMA.
 //!
 //! Works with the providers `verbs`, `tcp` and `sockets` by connected message endpoints and with
-//! `shm`, `efa` and `cxi` by reliable datagrams; docs/fabrics.md in the repository lists which of
+//! `shm`, `efa` and `cxi` by reliable datagrams; docs/guide/fabrics.md in the repository lists which of
 //! them were run, on what, and what each cannot. `shm` joins processes: a link with both ends in one
 //! is refused. libfabric is opened when a fabric is started, not linked: without it
 //! (or where its headers were missing at build time) starting fails with [`FabricError`], and TCP

@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn the_limits_are_those_of_the_documents() {
         let document = include_str!("../../../docs/decisions/in-switch-control.md");
-        let security = include_str!("../../../docs/security.md");
+        let security = include_str!("../../../docs/guide/security.md");
         let (connections, calls) = (LIMITS.connections, LIMITS.calls);
         let thousands = |count: usize| format!("{},{:03}", count / 1000, count % 1000);
         let watched = thousands(calls.each);
@@ -222,7 +222,7 @@ mod tests {
             "take more than {most} of {all} connections, or {watched} of {} calls of an agent",
             thousands(calls.all)
         );
-        assert!(security.contains(&line), "docs/security.md lacks: {line}");
+        assert!(security.contains(&line), "docs/guide/security.md lacks: {line}");
         for line in [
             format!("| switches in a row | {HOPS_MAX}: a loop is refused |"),
             format!("At most {} groups of one sender", thousands(GROUPS_PER_HOST_MAX)),

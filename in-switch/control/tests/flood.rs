@@ -16,7 +16,7 @@ use tonic::codegen::tokio_stream::StreamExt;
 
 /// No test waits longer than this for anything.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// Limits of each state of a connection that has not authenticated (docs/security.md).
+/// Limits of each state of a connection that has not authenticated (docs/guide/security.md).
 const UNAUTHENTICATED_MAX: usize = 128;
 const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_secs(10);
 /// More than may be unauthenticated at once.

@@ -11,7 +11,7 @@ use crate::{MemberState, PlaneError, UserspaceTables};
 pub type Entry = (GroupKey, Replication, Option<Merging>);
 
 /// Writes groups to whatever copies packets: a program in the kernel, a bridge in userspace, an ASIC.
-/// `docs/switch-adapters.md` maps its methods to tables and registers.
+/// `docs/internals/switch-adapters.md` maps its methods to tables and registers.
 ///
 /// [`Groups`](crate::Groups) is its only caller, one change at a time. It has validated every change, and
 /// checked it against limits and the other groups; a plane checks nothing again, and may refuse for lack of

@@ -139,14 +139,14 @@ mod tests {
 
     #[test]
     fn the_limits_are_those_of_the_documents() {
-        let security = include_str!("../../../docs/security.md");
+        let security = include_str!("../../../docs/guide/security.md");
         let document = include_str!("../../../docs/decisions/in-switch-control.md");
         let thousands = |count: usize| format!("{},{:03}", count / 1000, count % 1000);
         let Limits { connections, calls } = LIMITS;
         assert_eq!((connections, calls), (MEMBERSHIPS, MEMBERSHIPS));
         let [each, all] = [MEMBERSHIPS.each, MEMBERSHIPS.all].map(thousands);
         let line = format!("of an agent (of a daemon {each} of {all})");
-        assert!(security.contains(&line), "docs/security.md lacks: {line}");
+        assert!(security.contains(&line), "docs/guide/security.md lacks: {line}");
         for line in [
             format!("| listening applications | {SERVICES_MAX}, with {OFFERS_MAX} offers each |"),
             format!("| application data in an offer | {} KiB |", APPLICATION_DATA_BYTES_MAX >> 10),

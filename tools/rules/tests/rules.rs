@@ -184,11 +184,11 @@ fn crate_files(ending: &str) -> Vec<PathBuf> {
     FLOORS.iter().flat_map(|floor| files(floor, ending)).collect()
 }
 
-fn sources() -> Vec<(PathBuf, String)> {
+pub(crate) fn sources() -> Vec<(PathBuf, String)> {
     crate_files(".rs").into_iter().map(|path| (path.clone(), read(&root().join(path)))).collect()
 }
 
-fn documents() -> Vec<(PathBuf, String)> {
+pub(crate) fn documents() -> Vec<(PathBuf, String)> {
     let top = fs::read_dir(root()).unwrap().filter_map(|entry| {
         let name = PathBuf::from(entry.unwrap().file_name());
         name.extension().is_some_and(|ending| ending == "md").then_some(name)
@@ -372,7 +372,10 @@ fn crates_use_only_what_is_below_them() {
                 .map(|used| format!("{name} uses {used}")),
         );
     }
-    assert_none(&broken, "data flows one way, and so do dependencies (ARCHITECTURE.md)");
+    assert_none(
+        &broken,
+        "data flows one way, and so do dependencies (docs/internals/architecture.md)",
+    );
 }
 
 /// What a program links that uses the library with default features.
@@ -478,126 +481,6 @@ fn versions_are_chosen_once_and_used() {
     }
     broken.extend(known.difference(&used).map(|name| format!("Cargo.toml: no crate uses {name}")));
     assert_none(&broken, "versions of dependencies are in the workspace's Cargo.toml");
-}
-
-#[test]
-fn links_in_documents_lead_somewhere() {
-    let mut broken = Vec::new();
-    for (path, text) in documents() {
-        let here = root().join(&path);
-        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = target.split('#').next().unwrap_or_default();
-            let elsewhere = target.contains("://") || target.starts_with("mailto:");
-            if !elsewhere && !file.is_empty() && !here.with_file_name(file).exists() {
-                broken.push(format!("{}: {target}", path.display()));
-            }
-        }
-    }
-    assert_none(&broken, "links to files that do not exist");
-}
-
-/// Paths of this repository as sources and documents write them, such as `docs/x.md`.
-#[test]
-fn files_that_are_named_exist() {
-    let all = documents().into_iter().chain(sources());
-    let mut broken = Vec::new();
-    for (path, text) in all {
-        let part_of_path = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-        for word in text.split(|c: char| !part_of_path(c)).map(|word| word.trim_end_matches('.')) {
-            let ours = ["docs/", "crates/", "in-switch/", "tools/"]
-                .iter()
-                .any(|place| word.starts_with(place));
-            let is_file =
-                [".md", ".rs", ".toml", ".svg"].iter().any(|ending| word.ends_with(ending));
-            if ours
-                && is_file
-                && !word.contains("*")
-                && word != "docs/x.md"
-                && !root().join(word).exists()
-            {
-                broken.push(format!("{}: {word}", path.display()));
-            }
-        }
-    }
-    // Documents shorten paths of source files to `x.rs` or `folder/x.rs`.
-    let known: Vec<String> =
-        sources().iter().map(|(path, _)| format!("/{}", path.display())).collect();
-    for (path, text) in documents() {
-        for name in text.split('`').filter(|name| name.ends_with(".rs")) {
-            let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
-            let tail = format!("/{name}");
-            if is_name && !known.iter().any(|known| known.ends_with(&tail)) {
-                broken.push(format!("{}: {name}", path.display()));
-            }
-        }
-    }
-    broken.dedup();
-    assert_none(&broken, "files that are named and do not exist");
-}
-
-/// The table of measurements in `tools/dev/results`: page, file, arguments of `./dev bench`.
-fn measurements() -> Vec<(String, String)> {
-    let script = read(&root().join("tools/dev/results"));
-    let table =
-        script.split("results_table() {").nth(1).and_then(|rest| rest.split("\nEND\n").next());
-    let lines = table.expect("there is a table").lines().skip(2);
-    let measurement = |line: &str| {
-        let mut words = line.splitn(3, ' ').map(str::to_owned);
-        words.next().zip(words.nth(1)).expect("page, file and arguments")
-    };
-    lines.map(measurement).collect()
-}
-
-#[test]
-fn results_are_made_as_their_pages_say() {
-    let all = measurements();
-    let overview = read(&root().join("docs/results/README.md"));
-    let mut broken = Vec::new();
-    for (page, arguments) in &all {
-        let text = read(&root().join(format!("docs/results/{page}.md")));
-        let text = text.replace('\\', " ").split_whitespace().collect::<Vec<_>>().join(" ");
-        if !text.contains(&format!("./dev bench {arguments}")) {
-            broken.push(format!("docs/results/{page}.md does not have: ./dev bench {arguments}"));
-        }
-        if !overview.contains(&format!("]({page}.md)")) {
-            broken.push(format!("docs/results/README.md has no link to {page}.md"));
-        }
-    }
-    for path in files("docs/results", ".md") {
-        let page = path.file_stem().unwrap_or_default().to_string_lossy();
-        if page != "README" && !all.iter().any(|(known, _)| *known == page) {
-            broken.push(format!("{}: tools/dev/results has no line for it", path.display()));
-        }
-    }
-    assert_none(
-        &broken,
-        "`./dev bench results` and the pages in docs/results have the same commands",
-    );
-}
-
-#[test]
-fn commands_in_documents_exist() {
-    let help = read(&root().join("dev"));
-    let known: BTreeSet<&str> = help
-        .lines()
-        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
-        .filter(|word| !word.is_empty())
-        .collect();
-    let mut broken = Vec::new();
-    for (path, text) in documents() {
-        for rest in text.split("./dev ").skip(1) {
-            let command = rest.split(|c: char| !c.is_ascii_alphabetic()).next().unwrap_or_default();
-            if !known.contains(command) {
-                broken.push(format!("{}: ./dev {command}", path.display()));
-            }
-        }
-    }
-    assert_none(&broken, "commands that ./dev does not have");
-    let (ci, test) = (read(&root().join(".ci/run")), read(&root().join("tools/dev/test")));
-    assert!(ci.ends_with("\nexec ./dev test\n"), ".ci/run does not call ./dev test");
-    for command in ["tools/dev/lint", "./dev test-rdma", "./dev test-rdma hosts"] {
-        assert!(test.contains(&format!(" {command} ||")), "./dev test does not call {command}");
-    }
 }
 
 /// The test programs of all packages.

@@ -1,4 +1,4 @@
-//! Variables of the environment: docs/variables.md has them all.
+//! Variables of the environment: docs/reference/variables.md has them all.
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
@@ -53,7 +53,7 @@ fn all_variables_are_in_the_table() {
             used.extend(variables(&String::from_utf8_lossy(&bytes), !is_source));
         }
     }
-    let table = read(&root().join("docs/variables.md"));
+    let table = read(&root().join("docs/reference/variables.md"));
     let cells = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('|').next());
     let listed: BTreeSet<String> =
         cells.flat_map(names).map(|(_, name, _)| name.to_owned()).collect();
@@ -64,5 +64,5 @@ fn all_variables_are_in_the_table() {
             false => format!("{name} has a row, but nothing reads it"),
         })
         .collect();
-    assert_none(&broken, "docs/variables.md lists the variables of the environment");
+    assert_none(&broken, "docs/reference/variables.md lists the variables of the environment");
 }

@@ -1,4 +1,4 @@
-// The receiver of docs/c.md, which is written behind this, with a root: PROGRAM SECRET ADDRESS ADDRESS RANK [dies].
+// The receiver of docs/reference/c.md, which is written behind this, with a root: PROGRAM SECRET ADDRESS ADDRESS RANK [dies].
 #include <inttypes.h>
 #include <rdmc.h>
 #include <stdio.h>

@@ -43,7 +43,7 @@ pub fn help(examples: &str) -> String {
          Configuration:\n  \
          Defaults for these options may be in ~/.config/rdmc/config.toml, by option name, or in\n  \
          environment variables, such as RDMC_REMOTE_RDMC for remote-rdmc. Arguments override variables,\n  \
-         and variables override the file (docs/configuration.md):\n    \
+         and variables override the file (docs/reference/configuration.md):\n    \
          {}",
         keys.join(",\n    ")
     )

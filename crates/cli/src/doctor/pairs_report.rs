@@ -65,10 +65,10 @@ impl PairsReport {
             .filter_map(|(host, reason)| Some(FailedHost { host: host.clone(), reason: reason? }));
         let remedy = (!unreachable.is_empty()).then(|| match ports {
             Some(ports) => format!(
-                "let TCP ports {ports} in at these machines, from each of the others (docs/ports.md)"
+                "let TCP ports {ports} in at these machines, from each of the others (docs/guide/ports.md)"
             ),
             None => "let any TCP port in at these machines, from each of the others, or the ports of a range that you name by --ports \
-                     (docs/ports.md)"
+                     (docs/guide/ports.md)"
                 .to_owned(),
         });
         Self {

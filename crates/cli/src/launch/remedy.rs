@@ -32,7 +32,7 @@ const REMEDIES: [(&str, &str); 13] = [
 const NOT_THERE: &str = "let this command bring it along (--copy-self), install it there, or say where it is (--remote-rdmc)";
 const NO_SHELL: &str = "this host has no shell, which --copy-self needs: install rdmc there, and say where it is (--remote-rdmc)";
 const LIBRARIES: &str = "this host lacks a library of that program: install it there, or bring along a program without libraries \
-     (--copy-self=PATH; docs/kubernetes.md says how to build one)";
+     (--copy-self=PATH; docs/guide/kubernetes.md says how to build one)";
 
 /// The start of the message of a receiver that cannot connect to the root.
 pub const NOT_CONNECTED: &str = "cannot connect to the root: ";

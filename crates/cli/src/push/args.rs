@@ -144,7 +144,7 @@ pub struct Args {
 
     /// Push to the nodes of the Slurm job that this command runs in, by srun
     ///
-    /// Racks are the leaf switches of Slurm's topology. rdmc must be in the nodes' PATH, or at --remote-rdmc (docs/slurm.md).
+    /// Racks are the leaf switches of Slurm's topology. rdmc must be in the nodes' PATH, or at --remote-rdmc (docs/guide/slurm.md).
     #[arg(long, group = "where", conflicts_with_all = ["to", "hosts_file", "local", "launcher", "copy_self", "launch_depth"],
           help_heading = STARTING)]
     pub slurm: bool,

@@ -1,4 +1,4 @@
-//! `--slurm`: the nodes of this process's Slurm job, and the start of receivers on them by Slurm (docs/slurm.md).
+//! `--slurm`: the nodes of this process's Slurm job, and the start of receivers on them by Slurm (docs/guide/slurm.md).
 
 mod allocation;
 mod scontrol;

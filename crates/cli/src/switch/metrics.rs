@@ -92,7 +92,7 @@ fn write(state: &State, out: &mut impl Write) -> io::Result<()> {
     let counts = counters
         .iter()
         .map(|count| (labels(&[("switch", name), ("kind", &count.name)]), count.count));
-    let help = "Packets by what was done with them; docs/switches.md has the kinds.";
+    let help = "Packets by what was done with them; docs/guide/switches.md has the kinds.";
     metric(out, ("packets_total", "counter", help), counts)?;
     write_groups(name, groups, out)
 }

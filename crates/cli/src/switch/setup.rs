@@ -16,7 +16,7 @@ pub fn certificates(files: &CredentialFiles) -> Result<Certificates, Failure> {
     match files.read(&[])? {
         Some(Credentials::Certificates(certificates)) => Ok(certificates),
         _ => Err(Failure::Usage(
-            "switches need certificates: --cert, --key and --ca (docs/security.md describes how to make them)".into(),
+            "switches need certificates: --cert, --key and --ca (docs/guide/security.md describes how to make them)".into(),
         )),
     }
 }

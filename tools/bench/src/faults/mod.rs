@@ -1,5 +1,5 @@
 //! Tests that are commands, because they take minutes, or run where there is no cargo
-//! (docs/rdma-vm.md), and are repeated by their options. A broken promise is an error; what they
+//! (docs/internals/rdma-vm.md), and are repeated by their options. A broken promise is an error; what they
 //! measure is reported.
 //!
 //! - `chaos`: `rdmc push` between hosts that are killed, stopped, or lose their network or disk.

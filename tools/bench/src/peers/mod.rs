@@ -1,5 +1,5 @@
 //! Other broadcasts beside rdmc, in the same lab and in the same run: MPI_Bcast, Gloo, plain sockets, IP multicast
-//! (docs/peers.md).
+//! (docs/results/peers.md).
 
 mod contest;
 mod gloo;
@@ -179,7 +179,7 @@ pub fn run(args: &Args) -> Outcome<()> {
         "time: from the root's start to the last receiver. of rate: length / time / rate, its median, \
          lowest and highest. skew: from the first receiver to the last. cpu: processor time of all \
          members for each GiB that is delivered; relay cpu: of member 1 alone, which relays all of it \
-         in a chain. docs/peers.md has each command.",
+         in a chain. docs/results/peers.md has each command.",
     );
     if let Some(list) = versions(&["openmpi-bin", "mpich", "libgloo-dev", "udpcast", "uftp"]) {
         report.note(format!("Installed: {list}."));

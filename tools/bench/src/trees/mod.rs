@@ -1,5 +1,5 @@
 //! Directories of few large and of many small files to hosts of a lab: `rdmc push` beside rsync, to one host and to all at once,
-//! a chain of `tar | socat`, and MPI (docs/directories.md).
+//! a chain of `tar | socat`, and MPI (docs/guide/directories.md).
 
 mod chain;
 mod mpi;

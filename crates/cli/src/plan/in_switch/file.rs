@@ -1,4 +1,4 @@
-//! Topology files: one `[[switch]]` table for each switch (docs/in-switch.md).
+//! Topology files: one `[[switch]]` table for each switch (docs/internals/in-switch.md).
 
 use std::{collections::BTreeMap, ops::Range};
 

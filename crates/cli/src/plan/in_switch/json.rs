@@ -1,4 +1,4 @@
-//! The tree and the loads as one JSON object; docs/in-switch.md describes its fields.
+//! The tree and the loads as one JSON object; docs/internals/in-switch.md describes its fields.
 
 use std::io::{self, Write};
 

@@ -13,7 +13,7 @@ Examples:
   rdmc plan --in-switch fat-tree:6 --members 27
   rdmc plan --in-switch topology.toml --json
 
-A topology.toml (docs/in-switch.md):
+A topology.toml (docs/internals/in-switch.md):
   [[switch]]
   name = \"spine\"
   copies = false

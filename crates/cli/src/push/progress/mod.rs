@@ -22,7 +22,7 @@ pub enum Mode {
     Auto,
     /// A line every 10 seconds
     Plain,
-    /// A JSON object every second, and one at the end (docs/exit-codes.md)
+    /// A JSON object every second, and one at the end (docs/reference/exit-codes.md)
     Json,
     /// Nothing
     None,
