@@ -147,7 +147,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// Where the crates are: what replicates, what switches that copy add, what developers use.
 const FLOORS: [&str; 3] = ["crates", "in-switch", "tools"];
 /// Workspaces of their own.
-const APART: [&str; 2] = ["tools/fuzz", "tools/generate"];
+const APART: [&str; 1] = ["tools/fuzz"];
 
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
