@@ -6,47 +6,40 @@
 
 #![forbid(unsafe_code)]
 
-mod block_sizes;
 mod breakdown;
-mod buffers;
 mod clock;
 mod collectives;
 mod contents;
 mod delays;
+mod experiment;
 mod faults;
 mod file_limit;
 mod flow;
-mod foreign;
 mod gpu_staging;
 mod groups;
 mod hosts;
 mod in_switch;
 mod interrupt;
+mod links;
 mod load;
-mod local;
 mod member;
 mod member_processes;
 mod member_threads;
-mod modes;
 mod offload;
 mod outcome;
 mod overhead;
-mod overlap;
-mod overlapping;
 mod peers;
 mod procfs;
 mod push;
 mod push_command;
 mod python;
-mod racks;
 mod random;
 mod report;
 mod robust;
 mod running;
 mod scale;
-mod shaped;
 mod sim;
-mod small;
+mod small_virtual;
 mod store;
 mod summary;
 mod sweep;
@@ -54,17 +47,16 @@ mod switch;
 mod timeline;
 mod traces;
 mod trees;
-mod wide_area;
 
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
 use faults::{chaos, flood, lose, memory, verify};
-use outcome::Outcome;
+use outcome::{Outcome, Usage};
 
 #[derive(Debug, Parser)]
-#[command(name = "rdmc-bench", version, about = "Measure rdmc on this machine")]
+#[command(name = "rdmc-bench", version, about = "Measure rdmc on this machine", after_help = experiments())]
 struct Cli {
     /// Write what each member does when, for ui.perfetto.dev or chrome://tracing; for
     /// commands that run members as processes
@@ -76,20 +68,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Every algorithm over loopback, members as processes of this host
-    Local(local::Args),
-    /// Members in network namespaces, over links of a known rate (needs root)
-    Shaped(shaped::Args),
-    /// Bandwidth by block size and length of the message (needs root)
-    BlockSizes(block_sizes::Args),
-    /// Racks with oversubscribed uplinks: time, and what crosses the uplinks (needs root)
-    Racks(racks::Args),
     /// Multicast in the switch, fan-out and chains, in a simulated network of packets
     InSwitch(in_switch::Args),
     /// A slow link, a slow member, late programs: what they cost (over links needs root)
     Robust(robust::Args),
-    /// Time with one, two and four messages in flight
-    Overlap(overlap::Args),
     /// A simulated group in virtual time, with the real engine at every member
     Sim(sim::Args),
     /// Groups of up to 4,096 members, simulated by SimGrid, beside MPI_Bcast
@@ -102,20 +84,10 @@ enum Command {
     Store(store::Args),
     /// Directories of large and of small files, beside rsync, tar and MPI (needs root)
     Trees(trees::Args),
-    /// Several groups of the same members at once: bandwidth and fairness (needs root)
-    Overlapping(overlapping::Args),
-    /// A group beside other programs' connections over the same links (needs root)
-    Foreign(foreign::Args),
-    /// Two racks joined by a long link, which delays and loses packets (needs root)
-    WideArea(wide_area::Args),
+    /// Small messages in virtual time: how many in a second, and how long one takes
+    SmallVirtual(small_virtual::Args),
     /// Where the time of one transfer goes
     Breakdown(breakdown::Args),
-    /// Bandwidth and processor time of the three completion modes
-    Modes(modes::Args),
-    /// Memory for messages, allocated when they arrive or posted ahead
-    Buffers(buffers::Args),
-    /// Small messages: how many in a second, and how long one takes
-    Small(small::Args),
     /// Members that relay late, with and without offload
     Offload(offload::Args),
     /// `rdmc push` over links of a known rate: a switch copies, or receivers relay (needs root)
@@ -168,6 +140,16 @@ enum Command {
     /// One member; started by the other commands
     #[command(hide = true)]
     Member(member::Args),
+    /// A measurement that a file describes
+    #[command(external_subcommand)]
+    Experiment(Vec<String>),
+}
+
+fn experiments() -> String {
+    format!(
+        "Measurements that files in tools/bench/experiments describe (NAME --help lists their options):\n  {}",
+        experiment::names()
+    )
 }
 
 fn main() -> ExitCode {
@@ -179,34 +161,24 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("rdmc-bench: {error}");
-            ExitCode::FAILURE
+            if error.is::<Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
         }
     }
 }
 
 fn run(command: Command) -> Outcome<()> {
     match command {
-        Command::Local(args) => local::run(&args),
-        Command::Shaped(args) => shaped::run(&args),
-        Command::BlockSizes(args) => block_sizes::run(&args),
-        Command::Racks(args) => racks::run(&args),
         Command::InSwitch(args) => in_switch::run(&args),
         Command::Robust(args) => robust::run(&args),
-        Command::Overlap(args) => overlap::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
         Command::Hosts(args) => hosts::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Trees(args) => trees::run(&args),
-        Command::Overlapping(args) => overlapping::run(&args),
-        Command::Foreign(args) => foreign::run(&args),
         Command::Flow(args) => flow::run(&args),
-        Command::WideArea(args) => wide_area::run(&args),
+        Command::SmallVirtual(args) => small_virtual::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
-        Command::Modes(args) => modes::run(&args),
-        Command::Buffers(args) => buffers::run(&args),
-        Command::Small(args) => small::run(&args),
         Command::Offload(args) => offload::run(&args),
         Command::Push(args) => push::run(&args),
         Command::Switch(args) => switch::run(&args),
@@ -228,5 +200,6 @@ fn run(command: Command) -> Outcome<()> {
         Command::Lose(args) => lose::run(&args),
         Command::TraceSummary(args) => summary::run(&args),
         Command::Member(args) => member::run(&args),
+        Command::Experiment(words) => experiment::run(&words),
     }
 }

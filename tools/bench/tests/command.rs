@@ -327,10 +327,8 @@ pub fn rows_in_lab(arguments: &str) -> Option<Vec<serde_json::Value>> {
 fn rack_algorithms_cross_each_uplink_once() {
     let arguments =
         "racks --repeats 1 --members 8 --racks 2 --rate 200mbit --bytes 1MiB --layouts scattered";
-    let (file, draw) = picture();
-    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    let Some(rows) = rows_in_lab(arguments) else { return };
     assert_eq!(rows.len(), 6);
-    assert_eq!(drawn(&file).matches("<circle").count(), 6);
     for row in rows {
         let value = |name: &str| row[name].as_f64().unwrap();
         let (crossed, scheduled) = (value("busiest_uplink"), value("scheduled"));
@@ -493,30 +491,25 @@ fn the_pipeline_is_as_robust_as_in_the_paper() {
 
 #[test]
 fn shaped_links_need_root_and_carry_messages() {
-    let (file, draw) = picture();
     let arguments = "shaped --repeats 1 --members 2,6 --rate 200 --bytes 1MiB --blocks 64KiB --algorithms \
                      chain,nested-pipelines";
-    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    let Some(rows) = rows_in_lab(arguments) else { return };
     assert_eq!(rows.len(), 2 * 2);
     for row in rows {
         let of_rate = row["of_rate"].as_f64().unwrap();
         assert!(of_rate > 0.0 && of_rate < 1.5, "the links are not shaped: {row}");
         assert!(row["mean_s"].as_f64().unwrap() > 0.0 && row["deviation_s"].is_null(), "{row}");
+        assert!(row["of_one_copy"].as_f64().unwrap() > 0.0, "{row}");
     }
-    assert_eq!(drawn(&file).matches("<polyline").count(), 2);
 }
 
 #[test]
 fn block_sizes_are_compared() {
-    let (file, draw) = picture();
     let arguments = "block-sizes --repeats 1 --members 3 --rate 200mbit --bytes 16KiB,256KiB --blocks \
                      16KiB,64KiB,1MiB";
-    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    let Some(rows) = rows_in_lab(arguments) else { return };
     let blocks: Vec<_> = rows.iter().map(|row| row["blocks"].as_u64().unwrap()).collect();
     assert_eq!(blocks, [1, 16, 4]);
-    // A message of one block is a dot.
-    assert_eq!(drawn(&file).matches("<circle").count(), 1);
-    assert_eq!(drawn(&file).matches("<polyline").count(), 1);
 }
 
 #[test]
@@ -541,7 +534,7 @@ fn invalid_arguments_are_refused() {
         "offload --fabric sockets --delays 4",
         "shaped --rate 0",
         "racks --racks 1",
-        "racks --rate 100",
+        "racks --rate fast",
         "robust --members 3",
         "overlapping --oversubscription 0",
         "wide-area --loss 51",

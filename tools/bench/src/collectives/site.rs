@@ -2,7 +2,7 @@
 
 use lab::{Lab, LabSettings};
 
-use crate::{member_processes::Host, outcome::Outcome, peers::site::Site, shaped};
+use crate::{links, member_processes::Host, outcome::Outcome, peers::site::Site};
 
 /// Calls `run` with a place for so many members; a lab is made for it and removed afterwards.
 pub fn with_site<T>(
@@ -14,7 +14,7 @@ pub fn with_site<T>(
         let hosts = vec![Host::here(); members as usize];
         return run(&Site { hosts, device: "lo", is_lab, link: None });
     }
-    let link = shaped::link(&[], 0, members, false);
+    let link = links::link(&[], 0, members, false);
     let lab = Lab::create(&LabSettings::new(members, link))?;
     run(&Site { hosts: lab.hosts(), device: "eth0", is_lab, link: Some(link) })
 }

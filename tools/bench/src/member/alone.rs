@@ -6,8 +6,8 @@ use rdmc::{Group, GroupSettings, Offload, Region, SmallMessages, Window};
 
 use super::{
     lines::{next_line, reply},
-    orders::{Answer, Done, Job},
-    recorder::{Recorder, await_completion},
+    orders::{Answer, Done, Job, Memory},
+    recorder::{Recorder, Supply, await_completion},
     state::{Member, TRANSFER_TIMEOUT},
 };
 use crate::{
@@ -27,8 +27,9 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     let (sender, events) = mpsc::channel();
     let fault = member.fault.take();
     let report_blocks = fault.is_some();
-    let (memory, block_bytes) = (pool.clone(), job.block_bytes);
-    let recorder = Recorder { memory, events: sender, fault, block_bytes, blocks: 0 };
+    let supply = Supply::new(job.memory, pool.clone(), job.messages, job.message_bytes);
+    let recorder =
+        Recorder { supply, events: sender, fault, block_bytes: job.block_bytes, blocks: 0 };
     let schedule = match &member.args.equipment.racks[..] {
         [] => job.schedule(member.args.members)?,
         racks => job.schedule_in(racks)?,
@@ -82,7 +83,10 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
         if !is_root {
             check(&region.read(0..region.len())?, seed(job.number, message))?;
         }
-        pool.put(region);
+        // Other memory is not used again.
+        if is_root || job.memory == Memory::AheadTouched {
+            pool.put(region);
+        }
     }
     Ok(Done {
         started_ns: is_root.then_some(started_ns),

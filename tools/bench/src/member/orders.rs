@@ -8,7 +8,7 @@ use super::workload::{Together, Workload};
 use crate::outcome::Outcome;
 
 /// How the contexts of all members are made.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Equipment {
     /// The network that blocks move over: tcp, or a libfabric provider (verbs, shm, ofi-tcp, ...)
     #[arg(long, default_value_t)]
@@ -123,6 +123,28 @@ pub struct Job {
     pub small: bool,
     /// Whether members compare every message with the root's.
     pub verify: bool,
+    /// Where receivers' memory comes from.
+    pub memory: Memory,
+}
+
+/// Where the memory for a message comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Memory {
+    /// Allocated when the message is announced: its pages are touched on the way.
+    OnArrival,
+    /// Allocated before, and never touched.
+    Ahead,
+    /// Allocated before, and used before.
+    AheadTouched,
+}
+
+impl Memory {
+    /// By their names in experiments.
+    pub const NAMES: [(&str, Self); 3] = [
+        ("on-arrival", Self::OnArrival),
+        ("ahead", Self::Ahead),
+        ("ahead-touched", Self::AheadTouched),
+    ];
 }
 
 /// From a member.
@@ -177,6 +199,7 @@ impl Job {
             message_bytes,
             small: false,
             verify: false,
+            memory: Memory::AheadTouched,
         }
     }
 

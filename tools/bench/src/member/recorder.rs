@@ -10,7 +10,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 use super::{
     lines::reply,
-    orders::{Answer, Fault, PlannedFault},
+    orders::{Answer, Fault, Memory, PlannedFault},
     state::TRANSFER_TIMEOUT,
 };
 use crate::{
@@ -24,8 +24,34 @@ pub enum Event {
     Failed(String),
 }
 
+/// Where the memory for messages comes from; the message that warms up takes it from the pool.
+pub struct Supply {
+    memory: Memory,
+    pool: RegionPool,
+    /// Never touched.
+    ahead: Vec<Region>,
+}
+
+impl Supply {
+    /// For messages of this length, this many of which may need memory that is allocated ahead.
+    pub fn new(memory: Memory, pool: RegionPool, messages: u64, message_bytes: u64) -> Self {
+        let count = if memory == Memory::Ahead { messages } else { 0 };
+        let ahead = (0..count).map(|_| Region::zeroed(message_bytes as usize)).collect();
+        Self { memory, pool, ahead }
+    }
+
+    fn take(&mut self, message: u64, bytes: u64) -> Option<Region> {
+        match self.memory {
+            _ if message == 0 => self.pool.take(),
+            Memory::OnArrival => Some(Region::zeroed(bytes as usize)),
+            Memory::Ahead => self.ahead.pop(),
+            Memory::AheadTouched => self.pool.take(),
+        }
+    }
+}
+
 pub struct Recorder {
-    pub memory: RegionPool,
+    pub supply: Supply,
     pub events: Sender<Event>,
     pub fault: Option<PlannedFault>,
     pub block_bytes: u64,
@@ -33,8 +59,9 @@ pub struct Recorder {
 }
 
 impl Application for Recorder {
-    fn incoming(&mut self, _message: u64, _bytes: u64) -> Incoming {
-        self.memory.take().map_or(Incoming::Refuse("no memory is left".into()), Incoming::Into)
+    fn incoming(&mut self, message: u64, bytes: u64) -> Incoming {
+        let region = self.supply.take(message, bytes);
+        region.map_or(Incoming::Refuse("no memory is left".into()), Incoming::Into)
     }
 
     fn block(&mut self, message: u64, _offset: u64, bytes: u64) {

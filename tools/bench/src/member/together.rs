@@ -10,8 +10,8 @@ use rdmc::{Group, GroupSettings, Region, RegionPool, Schedule, Window};
 
 use super::{
     lines::{next_line, reply},
-    orders::{Answer, Order},
-    recorder::{Event, Recorder, await_completion},
+    orders::{Answer, Memory, Order},
+    recorder::{Event, Recorder, Supply, await_completion},
     state::{Member, TIMEOUT},
     workload::Together,
 };
@@ -88,8 +88,8 @@ fn join_all(member: &Member<'_>, together: &Together, pool: &RegionPool) -> Outc
     let schedules = together.schedules(member.args.members)?;
     let join = |(number, schedule): (u64, Schedule)| {
         let (sender, events) = mpsc::channel();
-        let memory = pool.clone();
-        let recorder = Recorder { memory, events: sender, fault: None, block_bytes: 1, blocks: 0 };
+        let supply = Supply::new(Memory::AheadTouched, pool.clone(), 1, together.message_bytes);
+        let recorder = Recorder { supply, events: sender, fault: None, block_bytes: 1, blocks: 0 };
         let is_root = schedule.root() == rank;
         let mut settings =
             GroupSettings::new(number, member.addresses.clone(), rank).schedule(schedule);

@@ -26,11 +26,11 @@ use self::{
 };
 use crate::{
     interrupt::Interrupt,
+    links,
     member::why_through_sockets,
     member_processes::{Host, Measured},
     outcome::Outcome,
     report::{Cell, Output, Report, median, number},
-    shaped,
 };
 
 pub use self::{own::run as run_peer, transfer::Args as PeerArgs};
@@ -104,7 +104,7 @@ impl Args {
         }
         let pick = |algorithm, path| {
             let costs = match (link, path) {
-                (Some(link), _) => shaped::costs(members, link),
+                (Some(link), _) => links::costs(members, link),
                 (None, Path::Usual) => {
                     Fabric::Tcp.costs_of_one_machine(members, Fabric::this_machine())
                 }
@@ -160,7 +160,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             let hosts = vec![Host::here(); members as usize];
             Site { hosts, device: "lo", is_lab: false, link: None }
         } else {
-            link = shaped::link(&args.rate, index, members, args.small_burst);
+            link = links::link(&args.rate, index, members, args.small_burst);
             lab = Lab::create(&LabSettings::new(members, link))?;
             Site { hosts: lab.hosts(), device: "eth0", is_lab: true, link: Some(link) }
         };

@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{
     interrupt::Interrupt,
+    links::usual_rate,
     member::{Done, Equipment, Job},
     member_processes::MemberProcesses,
     outcome::Outcome,
     report::median,
-    shaped::usual_rate,
     sweep::alternate,
 };
 use trace::What;

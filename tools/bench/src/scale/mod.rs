@@ -62,7 +62,7 @@ pub struct Args {
           default_values_t = [Shape::FatTree, Shape::Racks])]
     platform: Vec<Shape>,
     /// How many times more a rack's hosts can send than its uplink carries
-    #[arg(long, value_name = "N", default_value_t = 4.0, value_parser = crate::racks::oversubscription)]
+    #[arg(long, value_name = "N", default_value_t = 4.0, value_parser = crate::links::oversubscription)]
     oversubscription: f64,
     /// MPI libraries whose choices MPI_Bcast makes, by their names in SimGrid: mvapich2, mpich, ompi, impi,
     /// default; `none` for no MPI_Bcast

@@ -13,11 +13,11 @@ use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
+    links::usual_rate,
     outcome::Outcome,
     push_command::PushFiles,
     random::Random,
     report::{Output, Report, median, name, number},
-    shaped::usual_rate,
 };
 use fault::Fault;
 use round::{RoundResult, Scenario};
