@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{
     case::{Case, Work},
-    place::Layout,
+    place::{Layout, Network},
     run::Run,
     site::cores,
 };
@@ -201,7 +201,8 @@ fn setting(name: &str, found: &Found) -> Option<Value> {
         "loss_percent" => json!(place.long.map(|(_, distance)| distance.loss * 100.0)),
         "congestion" => json!(place.equipment.congestion),
         "streams" => json!(place.equipment.streams.unwrap_or(1)),
-        "flows" | "network" => json!(values.text(name)),
+        "flows" => json!(values.text(name)),
+        "network" => json!(if place.network == Network::Lab { "links" } else { "processes" }),
         "model_picks" => size_or_dash(found.case.picked_block()),
         _ => return None,
     })

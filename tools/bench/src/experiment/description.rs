@@ -109,15 +109,13 @@ impl Description {
         let settings = settings
             .ok_or_else(|| Usage(format!("there is no option \"{word}\"; there are: {names}")))?;
         let is_flag = settings.iter().all(|value| ["true", "false"].contains(&value.as_str()));
-        let values = match value {
-            Some(values) => values.split(',').map(|value| value.trim().to_owned()).collect(),
+        let is_axis = self.file.axes.iter().any(|axis| axis == given);
+        *settings = match value {
+            Some(values) if is_axis => values.split(',').map(str::to_owned).collect(),
+            Some(value) => vec![value.to_owned()],
             None if is_flag => vec!["true".to_owned()],
             None => return Err(Usage(format!("{word} needs a value")).into()),
         };
-        if values.len() != 1 && !self.file.axes.iter().any(|axis| axis == given) {
-            return Err(Usage(format!("{word} takes one value")).into());
-        }
-        *settings = values;
         Ok(())
     }
 

@@ -82,7 +82,7 @@ impl Place {
         let link = if values.flag("small-burst")? { link.with_small_burst() } else { link };
         let layouts = [("packed", Layout::Packed), ("scattered", Layout::Scattered)];
         let flows = [("none", Flows::None), ("one", Flows::One), ("all", Flows::All)];
-        let address = |text: &str| text.split(' ').map(str::parse).collect::<Result<_, _>>();
+        let address = |text: &str| text.split(',').map(str::parse).collect::<Result<_, _>>();
         let place = Self {
             network,
             members,
