@@ -5,6 +5,7 @@ mod common;
 mod cut_through;
 mod deadlines;
 mod delivered;
+mod examples;
 mod failures;
 #[cfg(feature = "async")]
 mod futures;
