@@ -105,7 +105,7 @@ pub enum Error {
     Transport(String),
     /// Certificate files cannot be used.
     #[error(transparent)]
-    Certificates(certificates::Error),
+    Certificates(session::certificates::Error),
     /// The call requires [`crate::Progress::Caller`].
     #[error("this context has its own progress thread")]
     HasProgressThread,
@@ -204,10 +204,10 @@ impl From<session::Error> for Error {
     }
 }
 
-impl From<certificates::Error> for Error {
-    fn from(error: certificates::Error) -> Self {
+impl From<session::certificates::Error> for Error {
+    fn from(error: session::certificates::Error) -> Self {
         match error {
-            certificates::Error::Unreadable { path, error } => {
+            session::certificates::Error::Unreadable { path, error } => {
                 Self::System { what: path.display().to_string(), error }
             }
             other => Self::Certificates(other),

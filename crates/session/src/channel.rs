@@ -236,7 +236,7 @@ impl Channel {
         let tls = self.tls();
         tls.peer_certificates()
             .and_then(|chain| chain.first())
-            .map(certificates::alternative_names)
+            .map(crate::certificates::alternative_names)
             .unwrap_or_default()
     }
 

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use certificates::Certificates;
+use crate::certificates::Certificates;
 use rustls::{
     ClientConnection, Connection, Error as TlsError, ServerConnection, pki_types::ServerName,
 };

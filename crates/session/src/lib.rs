@@ -2,6 +2,7 @@
 //!
 //! - [`Channel`]: an encrypted connection between two processes that have the same [`Secret`], or
 //!   certificates ([`Credentials`]), for small typed messages with deadlines.
+//! - [`certificates`]: certificates and keys in PEM files, and TLS configurations of them.
 //! - [`Listener`]: accepts such connections, with limits on unauthenticated connections.
 //! - [`rendezvous`]: members connect to one address and receive the list of all addresses.
 //!
@@ -10,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod certificates;
 mod channel;
 mod credentials;
 mod deadline;

@@ -1,6 +1,6 @@
 //! Explains why a handshake failed, with the remedy.
 
-use certificates::NotAllowed;
+use crate::certificates::NotAllowed;
 use rustls::{AlertDescription as Alert, CertificateError, Error, OtherError, PeerIncompatible};
 
 /// The start of the cause when the peer has ended the handshake.

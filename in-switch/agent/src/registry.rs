@@ -10,7 +10,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use certificates::Certificates;
 use control::{Agent, Claim, ControlError, ErrorKind, Kept, proto::PlannedSwitch};
 use data_plane::{Groups, MemberState, PlaneError};
 use mcrdma::{
@@ -18,6 +17,7 @@ use mcrdma::{
     plan::{Group, Member},
 };
 use rustls::RootCertStore;
+use session::certificates::Certificates;
 use tokio::{
     sync::Semaphore,
     task::{JoinSet, spawn_blocking},

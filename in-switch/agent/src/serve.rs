@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use certificates::Certificates;
 use control::{
     ControlError, ErrorKind, Incoming, Limits, Most,
     proto::switch_server::SwitchServer,
@@ -17,6 +16,7 @@ use control::{
 };
 use data_plane::Groups;
 use mcrdma::Port;
+use session::certificates::Certificates;
 use tokio::{sync::oneshot, time::sleep};
 
 use crate::{

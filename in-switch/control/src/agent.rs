@@ -2,11 +2,11 @@
 
 use std::{net::IpAddr, time::Duration};
 
-use certificates::Certificates;
 use mcrdma::{
     GroupKey,
     plan::{Group, Member},
 };
+use session::certificates::Certificates;
 use tokio::time::timeout;
 use tonic::{Request, Response, Status, Streaming, transport::Channel};
 

@@ -10,7 +10,6 @@
 
 use std::{fmt::Write as _, net::IpAddr, time::Duration};
 
-use certificates::{Certificates, is_certificate_for};
 use mcrdma::{
     Delegates,
     plan::{Member, Proposal},
@@ -21,6 +20,7 @@ use rustls::{
     crypto::{WebPkiSupportedAlgorithms, ring},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
+use session::certificates::{Certificates, is_certificate_for};
 use webpki::{EndEntityCert, KeyUsage};
 
 use crate::proto;
@@ -182,9 +182,9 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
 
 #[cfg(test)]
 mod tests {
-    use certificates::CertificateFiles;
     use mcrdma::Region;
     use roce::{Mac, Serial};
+    use session::certificates::CertificateFiles;
     use testing::Authority;
 
     use super::*;

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use certificates::Certificates;
 use rustls::{ServerConfig, pki_types::CertificateDer};
+use session::certificates::Certificates;
 use session::{Handshake, Listener};
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-use certificates::Certificates;
 use mcrdma::{InsertError, Inserted, Suspicion, Switches, plan::Group};
+use session::certificates::Certificates;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{

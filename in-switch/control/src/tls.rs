@@ -2,12 +2,12 @@
 
 use std::{io, iter::once, net::IpAddr, sync::Arc, time::Duration};
 
-use certificates::{Certificates, is_certificate_for};
 use hyper_util::rt::TokioIo;
 use rustls::{
     ClientConfig,
     pki_types::{CertificateDer, ServerName},
 };
+use session::certificates::{Certificates, is_certificate_for};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tonic::{

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use certificates::{CertificateFiles, Certificates};
 use control::{Incoming, Limits, Most};
 use rustls::{ClientConnection, pki_types::ServerName};
+use session::certificates::{CertificateFiles, Certificates};
 use testing::Authority;
 use tokio::runtime::Runtime;
 use tonic::codegen::tokio_stream::StreamExt;

@@ -2,8 +2,8 @@
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
-use certificates::Certificates;
 use control::{Agent, ControlError, ErrorKind, tls::Trusted, watcher::Probing};
+use session::certificates::Certificates;
 use tokio::sync::watch;
 use tonic::Request;
 

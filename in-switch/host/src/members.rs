@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
-use certificates::Certificates;
 use control::{
     ControlError, ErrorKind, delegation,
     host::terms::{Acceptance, Invited, Terms, reason},
@@ -15,6 +14,7 @@ use control::{
 };
 use mcrdma::plan;
 use rustls::RootCertStore;
+use session::certificates::Certificates;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinSet,

@@ -2,7 +2,6 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use certificates::Certificates;
 use control::{
     Agent, ControlError, Incoming, Limits, Most,
     proto::{host_server::HostServer, peer_server::PeerServer},
@@ -10,6 +9,7 @@ use control::{
     tls::{self, Trusted},
     watcher::Probing,
 };
+use session::certificates::Certificates;
 use tokio::{sync::watch, time::sleep};
 use tonic::transport::Server;
 

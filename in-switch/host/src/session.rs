@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use certificates::Certificates;
 use control::{
     ControlError, ErrorKind, InProgress, delegation,
     host::terms::{Acceptance, Terms, invalid, name, reason},
@@ -12,6 +11,7 @@ use control::{
     },
 };
 use mcrdma::plan::{Member, Proposal};
+use session::certificates::Certificates;
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},

@@ -10,7 +10,6 @@ use std::{
     time::Duration,
 };
 
-use certificates::{CertificateFiles, Certificates};
 use control::{
     ControlError, ErrorKind, Incoming, Limits, Most,
     host::{
@@ -27,6 +26,7 @@ use control::{
     tls,
 };
 use prost::Message;
+use session::certificates::{CertificateFiles, Certificates};
 use testing::Authority;
 use tokio::{
     sync::{Notify, oneshot},

@@ -35,8 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "verbs",
         ],
     ),
-    ("certificates", &[]),
-    ("session", &["certificates"]),
+    ("session", &[]),
     ("engine", &["relay", "schedule", "transport"]),
     ("team", &["collective", "engine", "transport"]),
     ("trace", &[]),
@@ -47,9 +46,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("verbs", &["memory"]),
     ("data-plane", &["mcrdma", "packet-socket", "roce"]),
     ("routes", &["mcrdma", "roce"]),
-    ("control", &["certificates", "mcrdma", "roce", "session"]),
-    ("agent", &["certificates", "control", "data-plane", "mcrdma", "roce", "routes"]),
-    ("host", &["certificates", "control", "mcrdma", "roce"]),
+    ("control", &["mcrdma", "roce", "session"]),
+    ("agent", &["control", "data-plane", "mcrdma", "roce", "routes", "session"]),
+    ("host", &["control", "mcrdma", "roce", "session"]),
     ("endpoint", &["mcrdma", "packet-socket", "roce"]),
     (
         "simulate",
@@ -68,7 +67,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "rdmc",
         &[
-            "certificates",
             "collective",
             "session",
             "engine",

@@ -10,7 +10,6 @@ use std::{
 };
 
 use agent::{AgentSettings, Clock, Liveness, Plane};
-use certificates::{CertificateFiles, Certificates};
 use control::{Agent, Claim, ControlError, delegation};
 use data_plane::{Groups, KernelPlane};
 use endpoint::{Endpoint, Peer};
@@ -20,6 +19,7 @@ use mcrdma::{
     plan::{Device, Group, Member, Node, Topology},
 };
 use roce::{Mac, Serial, rc::RequesterConfig};
+use session::certificates::{CertificateFiles, Certificates};
 use testing::{Authority, Issued};
 use testing_switch::{
     flow::{self, Flow},

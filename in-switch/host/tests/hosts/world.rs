@@ -10,12 +10,12 @@ use std::{
 };
 
 use agent::{AgentSettings, Clock, Liveness, ManualClock, Plane};
-use certificates::{CertificateFiles, Certificates};
 use control::{Agent, host::client::Host, proto, watcher::Probing};
 use data_plane::{Groups, KernelPlane};
 use endpoint::Endpoint;
 use host::DaemonSettings;
 use lab::Network;
+use session::certificates::{CertificateFiles, Certificates};
 use testing::{Authority, Issued};
 use tokio::{runtime::Runtime, sync::oneshot};
 

@@ -6,7 +6,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-use crate::error::Error;
+use super::error::Error;
 
 /// Parses a DNS name or an IP address that a certificate may be for. Errors: it is neither.
 pub fn host_name(name: &str) -> Result<ServerName<'static>, Error> {

@@ -10,7 +10,7 @@ use rustls::{
 };
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use super::error::Error;
 
 /// The longest file of certificates or of a key that is read; the systems' own lists of authorities
 /// have about 200 KB.

@@ -12,7 +12,7 @@ use rustls::{
     version::TLS13,
 };
 
-use crate::{error::Error, names::host_name, pem, verifier::Allowed};
+use super::{error::Error, names::host_name, pem, verifier::Allowed};
 
 /// Paths of certificates and keys: files in the PEM format.
 #[derive(Clone, Debug)]

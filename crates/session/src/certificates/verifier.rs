@@ -10,7 +10,7 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-use crate::names::is_certificate_for;
+use super::names::is_certificate_for;
 
 /// Accepts certificates of the authorities for these names, or for any name if there are none.
 #[derive(Debug)]
