@@ -106,6 +106,21 @@ fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     assert!(output.contains("0 failed") && !output.contains("breaks"), "{output}");
 }
 
+#[test]
+fn a_turn_is_one_step_and_then_the_next() {
+    let mut table = Table::new();
+    for name in ["first", "second"] {
+        table.step(name, "tests", "echo 'test result: ok. 3 passed'");
+    }
+    for name in ["first", "second", "first"] {
+        let (code, output) = table.run(&["--turn"]);
+        assert_eq!(code, Some(0), "{output}");
+        let (_, rows) = output.rsplit_once("verdict\n").expect("a table");
+        assert_eq!(rows.lines().count(), 2, "{output}");
+        assert!(rows.starts_with(name), "{output}");
+    }
+}
+
 /// Of each kind, in the form that the programs print.
 #[test]
 fn what_ran_is_counted_by_kind() {
