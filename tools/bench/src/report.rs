@@ -1,6 +1,6 @@
 //! Tables, JSON, and the facts about the machine on which figures depend.
 
-use std::{fs, path::PathBuf, thread};
+use std::{borrow::Cow, fs, path::PathBuf, thread};
 
 use charts::Chart;
 use clap::ValueEnum;
@@ -58,7 +58,7 @@ struct Table {
     name: &'static str,
     /// Printed above it; the first has none.
     title: &'static str,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<(Cow<'static, str>, Value)>>,
 }
 
 impl Report {
@@ -79,12 +79,13 @@ impl Report {
     }
 
     /// Adds a row, with the columns of the table's other rows.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub fn row<N: Into<Cow<'static, str>>>(&mut self, cells: impl IntoIterator<Item = (N, Value)>) {
         if let Some(table) = self.tables.last_mut() {
-            let row: Vec<Cell> = cells.into_iter().collect();
-            let columns = |row: &[Cell]| row.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+            let row: Vec<_> = cells.into_iter().map(|(name, value)| (name.into(), value)).collect();
             let first = table.rows.first().unwrap_or(&row);
-            assert_eq!(columns(&row), columns(first), "rows of one table have the same columns");
+            let has_same_columns =
+                row.iter().map(|(name, _)| name).eq(first.iter().map(|(name, _)| name));
+            assert!(has_same_columns, "rows of one table have the same columns");
             table.rows.push(row);
         }
     }
@@ -158,7 +159,7 @@ impl Report {
 
 impl Table {
     fn to_json(&self) -> Value {
-        let object = |row: &Vec<Cell>| {
+        let object = |row: &Vec<(Cow<'static, str>, Value)>| {
             let cells = row.iter().map(|(name, value)| (name.to_string(), value.clone()));
             Value::Object(cells.collect())
         };

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     outcome::{Outcome, Usage},
-    report::{Cell, Output, number},
+    report::{Output, number},
 };
 
 /// The file.
@@ -32,7 +32,7 @@ struct File {
     #[serde(default)]
     notes: Vec<String>,
     /// Every setting with its default.
-    settings: BTreeMap<String, toml::Value>,
+    settings: BTreeMap<String, Value>,
 }
 
 /// A column that compares a case with the one that has other values of some settings.
@@ -40,7 +40,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Relative {
     /// These values.
-    to: BTreeMap<String, toml::Value>,
+    to: BTreeMap<String, Value>,
     ratio: Ratio,
 }
 
@@ -64,10 +64,10 @@ pub struct Common {
 }
 
 /// Scalars as options have them.
-fn texts(value: &toml::Value) -> Vec<String> {
+fn texts(value: &Value) -> Vec<String> {
     match value {
-        toml::Value::Array(values) => values.iter().flat_map(texts).collect(),
-        toml::Value::String(text) => vec![text.clone()],
+        Value::Array(values) => values.iter().flat_map(texts).collect(),
+        Value::String(text) => vec![text.clone()],
         other => vec![other.to_string()],
     }
 }
@@ -189,7 +189,7 @@ impl Description {
     }
 
     /// The row of a case.
-    pub fn row(&self, found: &Found, all: &[Found]) -> Outcome<Vec<Cell>> {
+    pub fn row(&self, found: &Found, all: &[Found]) -> Outcome<Vec<(String, Value)>> {
         let cell = |column: &String| {
             let (name, source) = column.split_once('=').unwrap_or((column, column));
             let value = match self.file.relative.get(source) {
