@@ -117,9 +117,10 @@ fn items_that_documents_name_exist() {
         let folder = path.iter().nth(1).expect("a crate").to_string_lossy().replace('-', "_");
         crates.entry(folder).or_default().add(&text);
     }
-    let header = read(&root().join("crates/c/include/rdmc.hpp"));
     let library = crates.entry("rdmc".into()).or_default();
-    library.items.extend(words(&header).map(str::to_owned));
+    for header in files("crates/c/include", ".hpp") {
+        library.items.extend(words(&read(&root().join(header))).map(str::to_owned));
+    }
     library.items.insert("timeline".into());
     let mut broken = Vec::new();
     for (path, text) in documents() {
