@@ -449,12 +449,8 @@ impl<'a> Hosts<'a> {
         self.all[host].kept = self.all[host].has.clone();
         let has = RangeList::from(&self.all[host].has);
         effects.send_message(host, &ToReceiver::Use { fabric, has });
-        // Existing data may be in a file that is to be replaced, and is copied then.
-        let timeout = match self.all[host].has.bytes() {
-            0 => JOIN_TIMEOUT,
-            _ => self.timeouts.prepare_timeout(),
-        };
-        self.set(effects, host, Step::Starting(now + timeout), now);
+        // It changes its disk: reserves space, copies existing data out of a file that is to be replaced, makes directories.
+        self.set(effects, host, Step::Starting(now + self.timeouts.prepare_timeout()), now);
     }
 
     /// Lets a host compare its copy with the digest.
