@@ -47,7 +47,7 @@ fn processes_deliver_by_every_algorithm() {
 #[test]
 fn each_run_is_measured_with_and_without_comparing() {
     let arguments = "local --members 3 --bytes 300KiB --blocks 7KiB --algorithms chain --repeats 1";
-    let json = json_of(&bench(&format!("{arguments} --verify --json")));
+    let json = json_of(&bench(&format!("{arguments} --verify false,true --json")));
     let verify: Vec<_> =
         json["rows"].as_array().unwrap().iter().map(|row| &row["verify"]).collect();
     assert_eq!(verify, [false, true]);

@@ -103,6 +103,9 @@ impl Place {
         if place.flows != Flows::None && members < 4 {
             return Err(Usage("--members: other connections need 4 members at least".into()).into());
         }
+        if place.network == Network::Lab {
+            place.lab().check().map_err(|error| Usage(error.to_string()))?;
+        }
         Ok(place)
     }
 
