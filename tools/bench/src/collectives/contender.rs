@@ -7,7 +7,7 @@ use rdmc::{Fabric, Secret};
 
 use super::{
     cell::{Cell, Rule, list},
-    member_args::Way,
+    group::Way,
     mpi::{Mpi, Tuning},
     team_member::SECRET,
     wheels::Wheels,
@@ -72,11 +72,6 @@ impl Contender {
             Self::Mpi { mpi, .. } => mpi.name(),
             Self::Gloo { .. } => "Gloo",
         }
-    }
-
-    /// Whether it is not part of this repository.
-    pub fn is_peer(&self) -> bool {
-        matches!(self, Self::Mpi { .. } | Self::Gloo { .. })
     }
 
     pub fn settings(&self) -> String {
