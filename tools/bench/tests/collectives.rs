@@ -88,9 +88,9 @@ fn rdmc_is_compared_with_the_fastest_settings_of_its_peers() {
     assert_eq!((&ratios[0]["4_B"], &ratios[0]["1_MiB"]), (&json!(1.5), &json!(0.9)));
     let fastest = &rows(&json, "fastest_settings")[0];
     assert_eq!((&fastest["4_B"], &fastest["1_MiB"]), (&json!("tree"), &json!("ring")));
-    let best = rows(&json, "rows").iter().find(|row| {
-        row["settings"] == "best" && row["operation"] == "broadcast, deepest leaf"
-    });
+    let best = rows(&json, "rows")
+        .iter()
+        .find(|row| row["settings"] == "best" && row["operation"] == "broadcast, deepest leaf");
     assert_eq!(best.unwrap()["4_B"], json!(8.0));
     assert_eq!(json["missing"], missing);
 }
@@ -118,7 +118,9 @@ fn figures_have_the_papers_conclusions_in_the_simulated_network() {
     for row in rows(&json, "model_errors").iter().filter(simulated) {
         assert!(row["mean_size"].as_f64().unwrap() < 0.15, "{row}");
     }
-    for (figure, count) in [("fig6_7", 2), ("fig8", 8), ("fig9_10", 1), ("fig13_14", 1), ("fig11", 6)] {
+    for (figure, count) in
+        [("fig6_7", 2), ("fig8", 8), ("fig9_10", 1), ("fig13_14", 1), ("fig11", 6)]
+    {
         assert_eq!(rows(&json, figure).len(), count * 10, "{figure}");
     }
     let layers = rows(&json, "layers");
@@ -137,7 +139,9 @@ fn the_model_is_fitted(raw: &mut Value) {
         if row["source"] == "measured" {
             // Longer messages are faster, which no parameter can say.
             row["time_us"] = json!(50.0 - bytes / 200.0);
-        } else if let (Some(us), Some(block)) = (row["model_us"].as_f64(), row["block_bytes"].as_f64()) {
+        } else if let (Some(us), Some(block)) =
+            (row["model_us"].as_f64(), row["block_bytes"].as_f64())
+        {
             let blocks = (bytes / (block - 1.0)).ceil() * row["rounds"].as_f64().unwrap();
             row["time_us"] = json!(us + ACKNOWLEDGE_US * blocks);
         }

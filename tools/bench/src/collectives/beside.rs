@@ -10,7 +10,7 @@ use super::{
     cell::{Cell, Operation},
     contender::{Contender, TeamOptions, Tools},
     contest::{Entry, Turns, rounds},
-    mpi::Mpi,
+    mpi,
     site::with_site,
 };
 use crate::{
@@ -32,9 +32,12 @@ fn field(args: &Args) -> Vec<Contender> {
     all.extend(["default", "bcube"].map(|algorithm| Contender::Gloo { algorithm }));
     let networks: &[bool] = if args.lab { &[true] } else { &[true, false] };
     for &over_tcp in networks {
-        for mpi in Mpi::EACH {
-            let settings = mpi.tunings(over_tcp).into_iter();
-            all.extend(settings.map(|tuning| Contender::Mpi { mpi, tuning, over_tcp }));
+        for mpi in &mpi::ALL {
+            all.extend(mpi.tunings(over_tcp).map(|tuning| Contender::Mpi {
+                mpi,
+                tuning,
+                over_tcp,
+            }));
         }
     }
     all.retain(|contender| {

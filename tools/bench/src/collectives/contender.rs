@@ -43,7 +43,7 @@ pub struct TeamOptions {
 pub enum Contender {
     Team(TeamOptions),
     TwoSided,
-    Mpi { mpi: Mpi, tuning: Tuning, over_tcp: bool },
+    Mpi { mpi: &'static Mpi, tuning: Tuning, over_tcp: bool },
     Gloo { algorithm: &'static str },
 }
 
@@ -59,7 +59,7 @@ impl Contender {
         match self {
             Self::Team(_) => "rdmc",
             Self::TwoSided => "two-sided",
-            Self::Mpi { mpi, .. } => mpi.key(),
+            Self::Mpi { mpi, .. } => mpi.key,
             Self::Gloo { .. } => "gloo",
         }
     }
@@ -69,7 +69,7 @@ impl Contender {
         match self {
             Self::Team(_) => "rdmc",
             Self::TwoSided => "send/receive",
-            Self::Mpi { mpi, .. } => mpi.name(),
+            Self::Mpi { mpi, .. } => mpi.name,
             Self::Gloo { .. } => "Gloo",
         }
     }
