@@ -163,6 +163,5 @@ fn join(args: &Args) -> Outcome<LibraryPair> {
     let deadline = Instant::now() + meeting::TIMEOUT;
     let members = [0, 1].map(|rank| meeting::find(&args.meeting, &name(rank), deadline));
     let members = members.into_iter().collect::<Outcome<Vec<_>>>()?;
-    let team = context.create_team(TeamSettings::new(1, members, args.rank))?;
-    Ok(LibraryPair { team, context })
+    LibraryPair::new(context, TeamSettings::new(1, members, args.rank))
 }

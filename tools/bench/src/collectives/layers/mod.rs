@@ -95,7 +95,7 @@ pub fn run(
 }
 
 /// A layer's name, and all its turns.
-type Measured = Vec<(&'static str, Vec<Seen>)>;
+type Measured = (&'static str, Vec<Seen>);
 
 struct Bench<'a> {
     operations: u32,
@@ -111,7 +111,7 @@ impl Bench<'_> {
         fabric: &Fabric,
         layers: &[(What, &'static str)],
         report: &mut Report,
-    ) -> Outcome<Measured> {
+    ) -> Outcome<Vec<Measured>> {
         let mut all = Vec::new();
         for &(what, name) in layers {
             match self.measure(what, fabric, self.operations.min(100)) {
@@ -184,7 +184,7 @@ impl Bench<'_> {
                 return Err("not the line of a layer".into());
             };
             let place = seen.get_mut(rank.parse::<usize>()?).ok_or("a third member")?;
-            let counts = counts.iter().map(|count| count.parse()).collect::<Result<_, _>>()?;
+            let counts = counts.iter().map(|count| count.parse()).collect::<Result<Vec<u64>, _>>()?;
             *place = Some(Seen { us: us.parse()?, sleeps: sleeps.parse()?, counts });
             Ok(seen.iter().all(Option::is_some))
         })?;
@@ -235,7 +235,7 @@ fn median_of(runs: &[Seen], figure: impl Fn(&Seen) -> f64) -> f64 {
     median(runs.iter().map(figure).collect())
 }
 
-fn add_tcp(report: &mut Report, operations: u32, measured: &Measured) {
+fn add_tcp(report: &mut Report, operations: u32, measured: &[Measured]) {
     report.table(
         "layers",
         "Where the time of an allreduce of 4 bytes between two members over TCP goes, us and counts for each:",
@@ -263,7 +263,7 @@ fn add_tcp(report: &mut Report, operations: u32, measured: &Measured) {
     );
 }
 
-fn add_fabrics(report: &mut Report, operations: u32, measured: &[(&Fabric, Measured)]) {
+fn add_fabrics(report: &mut Report, operations: u32, measured: &[(&Fabric, Vec<Measured>)]) {
     report.table(
         "layers_over_fabrics",
         "Where the time of an allreduce of 4 bytes between two processes over a fabric goes, us for each:",

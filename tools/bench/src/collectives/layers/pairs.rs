@@ -80,8 +80,14 @@ impl<T: Counted> Pair for TeamPair<T> {
 
 /// An allreduce of the library. The context lives as long as the team.
 pub struct LibraryPair {
-    pub team: rdmc::Team,
-    pub context: rdmc::Context,
+    team: rdmc::Team,
+    _context: rdmc::Context,
+}
+
+impl LibraryPair {
+    pub fn new(context: rdmc::Context, settings: rdmc::TeamSettings) -> Outcome<Self> {
+        Ok(Self { team: context.create_team(settings)?, _context: context })
+    }
 }
 
 impl Pair for LibraryPair {
