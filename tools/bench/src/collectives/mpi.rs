@@ -87,9 +87,9 @@ pub struct Tuning {
 
 const SHORT: RangeInclusive<u64> = 0..=(64 << 10);
 const LONG: RangeInclusive<u64> = (16 << 10)..=u64::MAX;
-const ALL: RangeInclusive<u64> = 0..=u64::MAX;
+const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 
-const DEFAULT: Tuning = Tuning { name: "default", bytes: ALL, settings: "" };
+const DEFAULT: Tuning = Tuning { name: "default", bytes: ANY, settings: "" };
 
 /// Numbers of `coll_tuned_bcast_algorithm` and `coll_tuned_allreduce_algorithm`.
 const OPEN_MPI: [Tuning; 3] = [
@@ -115,7 +115,7 @@ const OPEN_MPI: [Tuning; 3] = [
 ];
 
 const OPEN_MPI_SHARED: [Tuning; 1] =
-    [Tuning { name: "sm", bytes: ALL, settings: "--mca coll_sm_priority 100" }];
+    [Tuning { name: "sm", bytes: ANY, settings: "--mca coll_sm_priority 100" }];
 
 const MPICH: [Tuning; 2] = [
     Tuning {
