@@ -1,12 +1,12 @@
-//! `rdmc-bench collectives` with loads so small that nothing is measured.
+//! `rdmc-bench collectives` with loads so small that nothing is measured, and the tables that collectives.py derives.
 
 use std::{
-    fs,
+    io::Write,
     os::unix::fs::symlink,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn collectives(arguments: &str, path: Option<&str>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rdmc-bench"));
@@ -23,6 +23,19 @@ fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// What tools/bench/collectives.py derives.
+fn derived(raw: &Value) -> Value {
+    let mut script = Command::new("python3")
+        .args([concat!(env!("CARGO_MANIFEST_DIR"), "/collectives.py"), "--json"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("python3 starts");
+    script.stdin.take().unwrap().write_all(raw.to_string().as_bytes()).unwrap();
+    json_of(&script.wait_with_output().unwrap())
+}
+
 fn rows<'a>(json: &'a Value, table: &str) -> &'a [Value] {
     json[table].as_array().expect("rows")
 }
@@ -30,11 +43,9 @@ fn rows<'a>(json: &'a Value, table: &str) -> &'a [Value] {
 /// Members as processes; each checks its results.
 #[test]
 fn teams_and_send_receive_take_part() {
-    let directory = tempfile::tempdir().unwrap();
-    let picture = directory.path().join("x.svg");
     let arguments = "--parts peers --only rdmc,two-sided --fabric tcp --members 2,5 --bytes 4,64KiB \
-                     --turns 2 --budget-ms 1 --json --draw";
-    let json = json_of(&collectives(&format!("{arguments} {}", picture.display()), None));
+                     --turns 2 --budget-ms 1 --json";
+    let json = derived(&json_of(&collectives(arguments, None)));
     assert_eq!(rows(&json, "rows").len(), 3 * 2 * 2);
     for row in rows(&json, "rows") {
         assert!(
@@ -50,20 +61,46 @@ fn teams_and_send_receive_take_part() {
         assert!(us("p50_us") <= us("p99_us") && us("leaf_us") > 0.0, "{row}");
         assert!(row["repeats"].as_u64().unwrap() >= 2 * 3, "{row}");
     }
-    assert!(json["missing"].is_null(), "{json}");
-    let mut drawn: Vec<String> = fs::read_dir(directory.path())
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    drawn.sort();
-    assert_eq!(drawn, ["x-allreduce.svg", "x-broadcast.svg"]);
+    assert!(json["missing"].is_null() && json["ratios"].is_null(), "{json}");
+}
+
+/// Ratios are those of the default against the fastest settings of the fastest peer over the same network.
+#[test]
+fn rdmc_is_compared_with_the_fastest_settings_of_its_peers() {
+    let row = |network: &str, program: &str, settings: &str, bytes: u64, us: f64| {
+        json!({"operation": "broadcast", "members": 2, "network": network, "program": program, "settings": settings,
+               "bytes": bytes, "average_us": us / 2.0, "leaf_us": us})
+    };
+    let measured = json!([
+        row("tcp", "rdmc", "default", 4, 12.0),
+        row("tcp", "rdmc", "default", 1 << 20, 90.0),
+        row("tcp", "send/receive", "binomial", 4, 1.0),
+        row("tcp", "MPICH 5", "default", 4, 20.0),
+        row("tcp", "MPICH 5", "tree", 4, 8.0),
+        row("tcp", "MPICH 5", "ring", 1 << 20, 100.0),
+        row("shared memory", "MPICH 5", "default", 4, 1.0),
+    ]);
+    let missing = json!([{"members": 2, "network": "tcp", "program": "Gloo", "settings": "bcube", "reason": "hung"}]);
+    let raw = json!({"benchmark": "", "what": "", "machine": {}, "notes": [], "rows": measured, "missing": missing});
+    let json = derived(&raw);
+    let ratios = rows(&json, "ratios");
+    assert_eq!(ratios.len(), 1);
+    assert_eq!((&ratios[0]["4_B"], &ratios[0]["1_MiB"]), (&json!(1.5), &json!(0.9)));
+    let fastest = &rows(&json, "fastest_settings")[0];
+    assert_eq!((&fastest["4_B"], &fastest["1_MiB"]), (&json!("tree"), &json!("ring")));
+    let best = rows(&json, "rows")
+        .iter()
+        .find(|row| row["settings"] == "best" && row["operation"] == "broadcast, deepest leaf");
+    assert_eq!(best.unwrap()["4_B"], json!(8.0));
+    assert_eq!(json["missing"], missing);
 }
 
 /// The simulated teams show what the paper has found, whatever this machine does.
 #[test]
 fn figures_have_the_papers_conclusions_in_the_simulated_network() {
-    let json =
+    let mut raw =
         json_of(&collectives("--parts figures,time --short --fabric tcp --many 32 --json", None));
+    let json = derived(&raw);
     let simulated = |row: &&Value| row["source"] == "simulated";
     for row in rows(&json, "fig11").iter().filter(simulated) {
         let best = match row["bytes"].as_u64().unwrap() {
@@ -81,7 +118,9 @@ fn figures_have_the_papers_conclusions_in_the_simulated_network() {
     for row in rows(&json, "model_errors").iter().filter(simulated) {
         assert!(row["mean_size"].as_f64().unwrap() < 0.15, "{row}");
     }
-    for (figure, count) in [("fig6_7", 2), ("fig9_10", 1), ("fig13_14", 1), ("fig11", 6)] {
+    for (figure, count) in
+        [("fig6_7", 2), ("fig8", 8), ("fig9_10", 1), ("fig13_14", 1), ("fig11", 6)]
+    {
         assert_eq!(rows(&json, figure).len(), count * 10, "{figure}");
     }
     let layers = rows(&json, "layers");
@@ -89,6 +128,35 @@ fn figures_have_the_papers_conclusions_in_the_simulated_network() {
     assert!(layers.iter().all(|row| row["time_us"].as_f64().unwrap() > 0.0));
     let team = &layers[3];
     assert!(team["writes"].as_f64().unwrap() > 0.0, "{team}");
+    the_model_is_fitted(&mut raw);
+}
+
+/// Exact times give their parameters back, and no parameter is negative.
+fn the_model_is_fitted(raw: &mut Value) {
+    const ACKNOWLEDGE_US: f64 = 1.5;
+    for row in raw["times"].as_array_mut().unwrap() {
+        let bytes = row["bytes"].as_f64().unwrap();
+        if row["source"] == "measured" {
+            // Longer messages are faster, which no parameter can say.
+            row["time_us"] = json!(50.0 - bytes / 200.0);
+        } else if let (Some(us), Some(block)) =
+            (row["model_us"].as_f64(), row["block_bytes"].as_f64())
+        {
+            let blocks = (bytes / (block - 1.0)).ceil() * row["rounds"].as_f64().unwrap();
+            row["time_us"] = json!(us + ACKNOWLEDGE_US * blocks);
+        }
+    }
+    let json = derived(raw);
+    for row in rows(&json, "parameters") {
+        let ns = |column: &str| row[column].as_f64().unwrap();
+        let is_of = |name: &str| row["parameter"].as_str().unwrap().starts_with(name);
+        let expected = if is_of("Ta") { ACKNOWLEDGE_US * 1e3 } else { ns("paper") };
+        assert!((ns("fitted_to_the_simulation") / expected - 1.0).abs() < 0.01, "{row}");
+        assert!(ns("fitted_here") >= 0.0 && (!is_of("Tt") || ns("fitted_here") == 0.0), "{row}");
+    }
+    for row in rows(&json, "model_errors").iter().filter(|row| row["source"] == "simulated") {
+        assert!(row["greatest_size"].as_f64().unwrap() < 2e-3, "{row}");
+    }
 }
 
 /// Over shm, if libfabric has it here, by processes.

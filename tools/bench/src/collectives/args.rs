@@ -1,11 +1,10 @@
 //! The options of `rdmc-bench collectives`.
 
-use std::path::PathBuf;
-
 use clap::{Parser as _, ValueEnum};
+use plan::size;
 use rdmc::Fabric;
 
-use super::{cell::Rule, sizes};
+use super::cell::Rule;
 use crate::{outcome::Outcome, report::Output};
 
 /// Names that `--only` takes.
@@ -32,7 +31,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(2..=64))]
     pub members: Vec<u32>,
     /// Lengths, beside peers: powers of two from 4 B to 16 MiB
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = sizes::parse,
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = length,
           default_value = "4,64,1KiB,4KiB,16KiB,64KiB,256KiB,1MiB,4MiB,16MiB")]
     pub bytes: Vec<u64>,
     /// Only these programs
@@ -69,9 +68,6 @@ pub struct Args {
     /// One turn, fewer lengths and members: minutes
     #[arg(long, conflicts_with_all = ["members", "bytes", "turns", "budget_ms"])]
     pub short: bool,
-    /// Draw pictures into files with this beginning: FILE-broadcast.svg and others for FILE.svg
-    #[arg(long, value_name = "FILE")]
-    pub draw: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
 }
@@ -93,7 +89,6 @@ impl Args {
             degree: self.degree,
             many: self.many.clone(),
             lab: self.lab,
-            draw: self.draw.clone(),
             output: self.output,
             short: true,
             ..args
@@ -103,4 +98,10 @@ impl Args {
     pub fn rule(&self) -> Rule {
         Rule { warm_up: 10, budget_us: self.budget_ms * 1_000, repeats_min: 3, repeats_max: 1_000 }
     }
+}
+
+fn length(text: &str) -> Result<u64, String> {
+    let bytes = size::parse_nonzero(text).map_err(|error| error.to_string())?;
+    let is_valid = bytes.is_power_of_two() && (4..=16 << 20).contains(&bytes);
+    is_valid.then_some(bytes).ok_or_else(|| "a power of two from 4 B to 16 MiB".to_owned())
 }

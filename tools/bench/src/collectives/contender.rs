@@ -7,7 +7,7 @@ use rdmc::{Fabric, Secret};
 
 use super::{
     cell::{Cell, Rule, list},
-    member_args::Way,
+    group::Way,
     mpi::{Mpi, Tuning},
     team_member::SECRET,
     wheels::Wheels,
@@ -43,7 +43,7 @@ pub struct TeamOptions {
 pub enum Contender {
     Team(TeamOptions),
     TwoSided,
-    Mpi { mpi: Mpi, tuning: Tuning, over_tcp: bool },
+    Mpi { mpi: &'static Mpi, tuning: Tuning, over_tcp: bool },
     Gloo { algorithm: &'static str },
 }
 
@@ -59,7 +59,7 @@ impl Contender {
         match self {
             Self::Team(_) => "rdmc",
             Self::TwoSided => "two-sided",
-            Self::Mpi { mpi, .. } => mpi.key(),
+            Self::Mpi { mpi, .. } => mpi.key,
             Self::Gloo { .. } => "gloo",
         }
     }
@@ -69,14 +69,9 @@ impl Contender {
         match self {
             Self::Team(_) => "rdmc",
             Self::TwoSided => "send/receive",
-            Self::Mpi { mpi, .. } => mpi.name(),
+            Self::Mpi { mpi, .. } => mpi.name,
             Self::Gloo { .. } => "Gloo",
         }
-    }
-
-    /// Whether it is not part of this repository.
-    pub fn is_peer(&self) -> bool {
-        matches!(self, Self::Mpi { .. } | Self::Gloo { .. })
     }
 
     pub fn settings(&self) -> String {

@@ -49,10 +49,6 @@ impl Entry {
         self.cells.iter().enumerate().filter_map(of_cell).collect()
     }
 
-    pub fn result(&self, cell: Cell) -> Option<Statistics> {
-        self.results().into_iter().find(|(other, _)| *other == cell).map(|(_, found)| found)
-    }
-
     fn take_turn(
         &self,
         site: &Site,

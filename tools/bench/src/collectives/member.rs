@@ -6,8 +6,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{
     cell::{Cell, Operation},
-    group::Collectives,
-    member_args::{Args, Way},
+    group::{Args, Collectives, Way},
     team_member::TeamMember,
     times::{Repeats, line},
     two_sided::TwoSidedMember,

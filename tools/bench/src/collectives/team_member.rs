@@ -11,8 +11,7 @@ use rdmc::{Context, ContextSettings, Op, Protection, Secret, Team, TeamSettings}
 
 use super::{
     cell::{Cell, Operation},
-    group::Collectives,
-    member_args::Args,
+    group::{Args, Collectives},
 };
 use crate::{outcome::Outcome, peers::meeting};
 

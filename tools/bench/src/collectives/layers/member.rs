@@ -1,4 +1,4 @@
-//! One of two processes that exchange messages over a fabric.
+//! One of two processes that exchange messages.
 
 use std::{
     env,
@@ -11,15 +11,14 @@ use std::{
 use clap::ValueEnum;
 use rdmc::{Context, ContextSettings, Fabric, Protection, Secret, TeamSettings};
 use rustix::process::{Signal, set_parent_process_death_signal};
-use team::WriteEnds;
+use team::{Team, WriteEnds};
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
-use transport_tcp::TcpSettings;
+use transport_tcp::{TcpSettings, TcpTransport};
 
 use super::{
-    super::{contest::TURN_TIMEOUT, team_member::SECRET},
-    library_pair::LibraryPair,
-    pair::{Pair, Wait, measured},
-    team_pair::TeamPair,
+    super::team_member::SECRET,
+    pair::{Counted, Pair, TIMEOUT, Wait, measured},
+    pairs::{LibraryPair, Sockets, TeamPair},
     writes::Writes,
 };
 use crate::{outcome::Outcome, peers::meeting};
@@ -27,9 +26,13 @@ use crate::{outcome::Outcome, peers::meeting};
 /// What the line of a result begins with.
 pub const PREFIX: &str = "layer ";
 
-/// What exchanges messages.
+/// What exchanges messages, from the system up to the library.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Layer {
+    /// Sockets that block
+    BlockingSockets,
+    /// Sockets that are polled
+    PolledSockets,
     /// Writes that are not reported
     Unreported,
     /// Writes that are reported
@@ -40,7 +43,7 @@ pub enum Layer {
     TeamLastByte,
     /// Allreduces that see words of writes
     TeamWords,
-    /// Allreduces by reports
+    /// Allreduces, over a fabric by reports
     Team,
     /// The same without letting others run
     TeamSpinning,
@@ -63,46 +66,61 @@ pub struct Args {
     operations: u32,
 }
 
-/// Runs all operations, closes everything, and prints what this member saw: then it may be killed. Members that are killed before
-/// leave shared memory of their process's number behind, which a later process of that number finds in use.
+/// Runs all operations, closes everything, and prints what this member saw: then it may be killed. Members that are killed
+/// earlier leave shared memory with their process's number behind, which a later process of that number finds in use.
 pub fn run(args: &Args) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let [other, lifeline] = streams(args)?;
-    let pair: Box<dyn Pair> = match args.layer {
-        Layer::Library => Box::new(join(args)?),
-        _ => below_library(args, &other, lifeline)?,
+    let pair: Box<dyn Pair> = match (args.layer, &args.fabric) {
+        (Layer::Library, _) => Box::new(join(args)?),
+        (layer @ (Layer::BlockingSockets | Layer::PolledSockets), _) => {
+            Box::new(Sockets::new(lifeline, layer == Layer::PolledSockets)?)
+        }
+        (_, Fabric::Tcp) => {
+            below_library(args, TcpTransport::new(TcpSettings::default())?, lifeline.into())?
+        }
+        (_, Fabric::Libfabric { provider, devices }) => {
+            let mut settings = FabricSettings::new(provider);
+            settings.devices.clone_from(devices);
+            settings.near = Some([127, 0, 0, 1].into());
+            let transport = FabricTransport::start(settings, TcpSettings::default())?;
+            let offer = transport.offers().make()?;
+            let theirs = swap(&other, offer.bytes())?;
+            let role = if args.rank == 0 { Role::Accept } else { Role::Connect };
+            let link = FabricLink::new(lifeline.into(), role, offer, &theirs)?;
+            below_library(args, transport, link)?
+        }
+        (_, other) => return Err(format!("no layers are measured over {other}").into()),
     };
-    let seen = measured(args.operations, pair, other)?;
-    println!("{PREFIX}{} {} {}", args.rank, seen.us, seen.sleeps);
+    let seen = measured(args.operations, pair, &other)?;
+    let counts: String = seen.counts.iter().map(|count| format!(" {count}")).collect();
+    println!("{PREFIX}{} {} {}{counts}", args.rank, seen.us, seen.sleeps);
     Ok(())
 }
 
-fn below_library(args: &Args, other: &TcpStream, lifeline: TcpStream) -> Outcome<Box<dyn Pair>> {
-    let Fabric::Libfabric { provider, devices } = &args.fabric else {
-        return Err("not a fabric of libfabric".into());
-    };
-    let mut settings = FabricSettings::new(provider);
-    settings.devices.clone_from(devices);
-    settings.near = Some([127, 0, 0, 1].into());
-    let transport = FabricTransport::start(settings, TcpSettings::default())?;
-    let offer = transport.offers().make()?;
-    let theirs = swap(other, offer.bytes())?;
-    let role = if args.rank == 0 { Role::Accept } else { Role::Connect };
-    let link = FabricLink::new(lifeline.into(), role, offer, &theirs)?;
+fn below_library<T: Counted + 'static>(
+    args: &Args,
+    transport: T,
+    link: T::Link,
+) -> Outcome<Box<dyn Pair>> {
     let wait = match args.layer {
         Layer::ReportedSpinning | Layer::TeamSpinning => Wait::Spinning,
         _ => Wait::Yielding,
     };
     let ends = match args.layer {
+        Layer::Unreported => return Ok(Box::new(Writes::new(transport, link, false, wait)?)),
+        Layer::Reported | Layer::ReportedSpinning => {
+            return Ok(Box::new(Writes::new(transport, link, true, wait)?));
+        }
         Layer::TeamLastByte => WriteEnds::LastByte,
         Layer::TeamWords => WriteEnds::Words,
-        Layer::Team | Layer::TeamSpinning | Layer::Library => WriteEnds::Reports,
-        layer => {
-            let are_reported = layer != Layer::Unreported;
-            return Ok(Box::new(Writes::new(transport, link, are_reported, wait)?));
-        }
+        _ if args.fabric == Fabric::Tcp => WriteEnds::Auto,
+        _ => WriteEnds::Reports,
     };
-    Ok(Box::new(TeamPair::new(transport, link, args.rank, ends, wait)?))
+    let mut settings = team::TeamSettings::new(1, 2, args.rank);
+    settings.ends = ends;
+    let team = Team::new(transport, settings, [(1 - args.rank, link)])?;
+    Ok(Box::new(TeamPair { team, wait }))
 }
 
 /// Two connections to the other process.
@@ -117,7 +135,7 @@ fn streams(args: &Args) -> Outcome<[TcpStream; 2]> {
     };
     for stream in [&one, &other] {
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(TURN_TIMEOUT))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
     }
     Ok([one, other])
 }

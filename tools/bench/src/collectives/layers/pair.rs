@@ -3,75 +3,75 @@
 use std::{
     fs,
     net::TcpStream,
-    sync::mpsc::{Receiver, Sender, TryRecvError},
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use rustix::net::{RecvFlags, SendFlags, recv, send};
-use transport_tcp::TcpCounters;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, SendFlags, recv, send},
+};
+use transport::Transport;
+use transport_fabric::FabricTransport;
+use transport_tcp::TcpTransport;
 
-use super::super::contest::TURN_TIMEOUT;
 use crate::outcome::Outcome;
 
 /// What a write of 4 bytes is on a socket: the transport's frame, the contents and the header of a slot.
 pub const FRAME_BYTES: usize = 84;
 /// Operations before those that are counted.
 pub const WARM_UP: u32 = 200;
+/// For one operation, and for one turn of a layer.
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// What member 0 saw of one run.
-pub struct Seen {
-    pub us: f64,
-    /// Of the transport, from its beginning.
-    pub counters: Option<TcpCounters>,
-    /// How often the thread has slept in the system while it was measured.
-    pub sleeps: u64,
+/// What [`Counted::counts`] counts, as columns of a table.
+pub const COUNTS: [&str; 5] =
+    ["writes", "reads", "reads_or_writes_in_vain", "polls_for_readiness", "bytes_out"];
+
+/// A transport that may count its system calls.
+pub trait Counted: Transport {
+    /// As many as [`COUNTS`], or none.
+    fn counts(&self) -> Vec<u64>;
 }
 
-/// One operation, and then what the transport has counted.
+impl Counted for TcpTransport {
+    fn counts(&self) -> Vec<u64> {
+        let it = self.counters();
+        vec![it.write_calls, it.read_calls, it.fruitless_calls, it.waits, it.bytes_out]
+    }
+}
+
+impl Counted for FabricTransport {
+    fn counts(&self) -> Vec<u64> {
+        Vec::new()
+    }
+}
+
+/// What member 0 saw of one run.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub us: f64,
+    /// How often the thread has slept in the system while it was measured.
+    pub sleeps: u64,
+    /// Of the transport, from its beginning; see [`COUNTS`].
+    pub counts: Vec<u64>,
+}
+
+/// One operation, and what the transport has counted.
 pub trait Pair {
     fn operate(&mut self) -> Outcome<()>;
 
     /// Does what the other member may wait for.
     fn progress(&mut self) {}
 
-    fn counters(self: Box<Self>) -> Option<TcpCounters> {
-        None
+    fn counts(self: Box<Self>) -> Vec<u64> {
+        Vec::new()
     }
 }
 
-/// The other member, apart from what is measured.
-pub trait Other {
-    /// Tells it that this member needs it no longer.
-    fn tell(&mut self);
-
-    /// Returns whether it has told the same, or is gone: its errors are reported there.
-    fn has_told(&mut self) -> bool;
-}
-
-impl Other for (Sender<()>, Receiver<()>) {
-    fn tell(&mut self) {
-        let _ = self.0.send(());
-    }
-
-    fn has_told(&mut self) -> bool {
-        self.1.try_recv() != Err(TryRecvError::Empty)
-    }
-}
-
-impl Other for TcpStream {
-    fn tell(&mut self) {
-        let _ = send(&*self, &[1], SendFlags::NOSIGNAL);
-    }
-
-    fn has_told(&mut self) -> bool {
-        let received = recv(&*self, &mut [0_u8; 1], RecvFlags::DONTWAIT);
-        received.map(|_| ()) != Err(rustix::io::Errno::AGAIN)
-    }
-}
-
-/// Runs so many operations, after some that are not counted.
-pub fn measured(operations: u32, mut pair: Box<dyn Pair>, mut other: impl Other) -> Outcome<Seen> {
+/// Runs the operations after some that are not counted. `other` leads to the other member, apart from what is measured:
+/// each serves the other until both have finished.
+pub fn measured(operations: u32, mut pair: Box<dyn Pair>, other: &TcpStream) -> Outcome<Seen> {
     for _ in 0..WARM_UP {
         pair.operate()?;
     }
@@ -81,16 +81,18 @@ pub fn measured(operations: u32, mut pair: Box<dyn Pair>, mut other: impl Other)
     }
     let us = start.elapsed().as_secs_f64() * 1e6 / f64::from(operations);
     let sleeps = sleeps() - slept;
-    other.tell();
+    // A member that is gone has finished; its errors are reported there.
+    let _ = send(other, &[1], SendFlags::NOSIGNAL);
     Wait::Yielding.until(|| {
         pair.progress();
-        Ok(other.has_told())
+        let received = recv(other, &mut [0_u8; 1], RecvFlags::DONTWAIT);
+        Ok(received.map(|_| ()) != Err(Errno::AGAIN))
     })?;
-    Ok(Seen { us, sleeps, counters: pair.counters() })
+    Ok(Seen { us, sleeps, counts: pair.counts() })
 }
 
 /// Voluntary context switches of this thread.
-fn sleeps() -> u64 {
+pub fn sleeps() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
@@ -110,7 +112,7 @@ impl Wait {
     pub fn until(self, mut is_done: impl FnMut() -> Outcome<bool>) -> Outcome<()> {
         let start = Instant::now();
         while !is_done()? {
-            if start.elapsed() > TURN_TIMEOUT {
+            if start.elapsed() > TIMEOUT {
                 return Err("the other member does not answer".into());
             }
             if self == Self::Yielding {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::contest::TURN_TIMEOUT, pair::FRAME_BYTES};
+use super::pair::{FRAME_BYTES, TIMEOUT};
 use crate::{outcome::Outcome, peers::workspace::need};
 
 const PAUSE: Duration = Duration::from_millis(10);
@@ -41,10 +41,10 @@ pub fn one_way_us(provider: &str, operations: u32) -> Outcome<f64> {
     let mut server = start(&["-B", &port], Stdio::null())?;
     let begun = Instant::now();
     let failed = || format!("fi_pingpong does not work with the provider {provider}");
-    while begun.elapsed() < TURN_TIMEOUT {
+    while begun.elapsed() < TIMEOUT {
         let mut client = start(&["-P", &port, "127.0.0.1"], Stdio::piped())?;
         while client.0.try_wait()?.is_none() {
-            if begun.elapsed() > TURN_TIMEOUT {
+            if begun.elapsed() > TIMEOUT {
                 return Err(failed().into());
             }
             thread::sleep(PAUSE);
@@ -53,7 +53,7 @@ pub fn one_way_us(provider: &str, operations: u32) -> Outcome<f64> {
         client.0.stdout.take().ok_or("no output")?.read_to_string(&mut output)?;
         if let Some(us) = time_of(&output) {
             // It ends by itself, and removes what it shares.
-            while server.0.try_wait()?.is_none() && begun.elapsed() < TURN_TIMEOUT {
+            while server.0.try_wait()?.is_none() && begun.elapsed() < TIMEOUT {
                 thread::sleep(PAUSE);
             }
             return Ok(us);

@@ -2,29 +2,10 @@
 
 use std::time::Duration;
 
-use transport::{Completion, EndpointId, PeerMemory, Region, Token, Transport};
-use transport_fabric::FabricTransport;
-use transport_tcp::{TcpCounters, TcpTransport};
+use transport::{Completion, EndpointId, PeerMemory, Region, Token};
 
-use super::pair::{Pair, Wait};
+use super::pair::{Counted, Pair, Wait};
 use crate::outcome::Outcome;
-
-/// A transport that may have counters.
-pub trait Counted: Transport {
-    fn counted(&self) -> Option<TcpCounters>;
-}
-
-impl Counted for TcpTransport {
-    fn counted(&self) -> Option<TcpCounters> {
-        Some(self.counters())
-    }
-}
-
-impl Counted for FabricTransport {
-    fn counted(&self) -> Option<TcpCounters> {
-        None
-    }
-}
 
 /// Writes whose memory may be in use at the same time.
 const SLOTS: u64 = 4;
@@ -133,7 +114,7 @@ impl<T: Counted> Pair for Writes<T> {
         self.transport.poll(&mut self.completions, Duration::ZERO);
     }
 
-    fn counters(self: Box<Self>) -> Option<TcpCounters> {
-        self.transport.counted()
+    fn counts(self: Box<Self>) -> Vec<u64> {
+        self.transport.counts()
     }
 }

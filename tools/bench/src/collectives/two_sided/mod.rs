@@ -18,8 +18,7 @@ pub use steps::{children, parent};
 
 use super::{
     cell::{Cell, Operation},
-    group::Collectives,
-    member_args::Args,
+    group::{Args, Collectives},
 };
 use crate::{outcome::Outcome, peers::meeting};
 
