@@ -13,13 +13,14 @@ from sheet import BACKGROUND, COLOURS, FAINT, INK, RULE, save, sheet
 
 # In points.
 LEFT, TOP, WIDTH, HEIGHT, LABELS, BOTTOM, LABEL_HEIGHT = 52, 56, 350, 300, 140, 48, 11.5
+SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1}
 # Lines with more points have no markers.
 MARKED = 16
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Linear from 0, or by the logarithm to a base; `unit` is number, count, seconds or bytes."""
+    """Linear from 0, or by the logarithm to a base; `unit` is number, count, bytes, us, ms or s."""
 
     title: str
     base: float | None = None
@@ -60,9 +61,10 @@ class Chart:
 
 def shown(value: float, unit: str) -> str:
     """A value as an axis has it."""
-    if unit == "seconds":
-        scale, unit = (1e6, "µs") if value < 0.999e-3 else (1e3, "ms") if value < 0.999 else (1, "s")
-        return f"{value * scale:.6g} {unit}"
+    if unit in SECONDS:
+        value *= SECONDS[unit]
+        factor, unit = (1e6, "µs") if value < 0.999e-3 else (1e3, "ms") if value < 0.999 else (1, "s")
+        return f"{value * factor:.6g} {unit}"
     if unit == "bytes":
         power = max(0, min(6, math.floor(math.log(value, 1024) + 1e-9)))
         return f"{value / 1024**power:.6g} {['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'][power]}"

@@ -9,7 +9,7 @@ from typing import Any
 import chart
 import course
 import schedule
-from figures import FIGURES, NotStored
+from figures import NotStored, charts
 from sheet import TooLarge
 
 
@@ -24,9 +24,8 @@ def draw(document: dict[str, Any], output: Path) -> list[Path]:
             raise NotStored("transfers")
         course.draw(document, output)
         return [output]
-    charts = FIGURES[benchmark](document) if benchmark in FIGURES else []
     files = []
-    for one in charts:
+    for one in charts(document):
         files.append(output.with_name(f"{output.stem}-{one.name}{output.suffix}") if one.name else output)
         chart.draw(one, files[-1])
     return files

@@ -1,6 +1,5 @@
 //! Bandwidth by block size and length of the message (DSN 2018 section 5.2.1, Fig. 6).
 
-use charts::{Axis, Chart, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{choice::ChoiceRequest, size};
 use rdmc::Algorithm;
@@ -11,7 +10,7 @@ use crate::{
     member::Job,
     member_processes::MemberProcesses,
     outcome::Outcome,
-    report::{DrawnOutput, Report, number},
+    report::{Output, Report, number},
     shaped,
     sweep::{algorithms, sweep},
 };
@@ -45,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 pub fn run(args: &Args) -> Outcome<()> {
@@ -53,8 +52,6 @@ pub fn run(args: &Args) -> Outcome<()> {
     let lab = Lab::create(&LabSettings::new(args.members, args.link()))?;
     let mut processes = MemberProcesses::start(&lab.hosts(), &interrupt)?;
     let mut report = args.report();
-    let panel = format!("{}, {} members, by length", args.algorithm, args.members);
-    let mut points = Vec::new();
     for &bytes in &args.bytes {
         let jobs = args.jobs(bytes);
         let results = sweep(&mut processes, &jobs, args.repeats, &size::show(bytes))?;
@@ -73,14 +70,10 @@ pub fn run(args: &Args) -> Outcome<()> {
                 ("of_its_limit", number(of_rate * steps / f64::from(job.blocks()))),
                 ("model_picks", json!(picked)),
             ]);
-            let point = Point::new(job.block_bytes as f64, mbit_per_s);
-            points.push((panel.clone(), size::show(bytes), point));
         }
     }
-    args.output.print(&report, || {
-        let x = Axis::powers("block", 4.0, Unit::Bytes);
-        Chart::grouped("Bandwidth against block size", x, Axis::linear("Mbit/s"), points)
-    })
+    report.print(&args.output);
+    Ok(())
 }
 
 impl Args {

@@ -12,6 +12,7 @@ mod buffers;
 mod clock;
 mod collectives;
 mod contents;
+mod course;
 mod delays;
 mod faults;
 mod file_limit;

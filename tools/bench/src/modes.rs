@@ -1,6 +1,5 @@
 //! The cost of waiting for completions, by mode (DSN 2018 section 5.2.3).
 
-use charts::{Axis, Chart, Point};
 use plan::size;
 use rdmc::{Algorithm, CompletionMode, Fabric};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -11,7 +10,7 @@ use crate::{
     member::{Equipment, Job, why_through_sockets},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
-    report::{Cell, DrawnOutput, Report, number},
+    report::{Cell, Output, Report, number},
     sweep::{Repeated, sweep},
 };
 
@@ -40,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 pub fn run(args: &Args) -> Outcome<()> {
@@ -54,7 +53,6 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("modes", what);
-    let mut points = Points::default();
     for &members in &args.members {
         let hosts = hosts(args, members);
         for completion in CompletionMode::ALL {
@@ -65,7 +63,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             let name = format!("{members} members, {completion}");
             let results = sweep(&mut processes, &jobs, args.repeats, &name)?;
             for (job, result) in jobs.iter().zip(&results) {
-                report.row(row(members, completion, job, result, &mut points));
+                report.row(row(members, completion, job, result));
             }
         }
     }
@@ -74,7 +72,8 @@ pub fn run(args: &Args) -> Outcome<()> {
          messages took; 1 is a whole core. own core: each member ran on a core of its own. Where \
          members share this host's cores, those that poll take them from the others.",
     );
-    args.output.print(&report, || chart(points))
+    report.print(&args.output);
+    Ok(())
 }
 
 /// This host once for each member, each on a core of its own if there are enough.
@@ -105,28 +104,16 @@ impl Args {
     }
 }
 
-/// Points of the picture, each with its panel and line.
-#[derive(Default)]
-struct Points {
-    bandwidth: Vec<(String, String, Point)>,
-    load: Vec<(String, String, Point)>,
-}
-
 fn row(
     members: u32,
     completion: CompletionMode,
     job: &Job,
     result: &Repeated,
-    points: &mut Points,
 ) -> impl IntoIterator<Item = Cell> {
     let seconds = result.seconds();
     let mb_per_s = (job.messages * job.message_bytes) as f64 / seconds / 1e6;
     let share = result.cpu_seconds() / seconds / f64::from(members);
     let length = size::show(job.message_bytes);
-    let line = completion.name().to_owned();
-    let point = |value| Point::new(members.into(), value);
-    points.bandwidth.push((format!("MB/s, {length}"), line.clone(), point(mb_per_s)));
-    points.load.push((format!("cores per member, {length}"), line, point(share)));
     [
         ("members", json!(members)),
         ("own_core", json!(own_cores(members).is_some())),
@@ -138,10 +125,4 @@ fn row(
         ("cpu_s", number(result.cpu_seconds())),
         ("cpu_share_per_member", number(share)),
     ]
-}
-
-fn chart(points: Points) -> Chart {
-    let all = points.bandwidth.into_iter().chain(points.load);
-    let title = "Bandwidth and processor time by completion mode";
-    Chart::grouped(title, Axis::counted("members"), Axis::linear("as the panel says"), all)
 }

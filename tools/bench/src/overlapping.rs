@@ -1,7 +1,6 @@
 //! Several groups of the same members at once, each with another sender: what they carry together,
 //! and how evenly they share it (DSN 2018 section 5.2.2, Fig. 10).
 
-use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Rate};
 use plan::size;
 use rdmc::Algorithm;
@@ -14,7 +13,7 @@ use crate::{
     member_processes::MemberProcesses,
     outcome::Outcome,
     racks,
-    report::{DrawnOutput, Report, deviation, median, number},
+    report::{Output, Report, deviation, median, number},
     sweep::{algorithms, alternate},
 };
 
@@ -45,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 pub fn run(args: &Args) -> Outcome<()> {
@@ -57,10 +56,9 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("overlapping", what);
-    let mut points = Vec::new();
     for &members in &args.members {
         for &oversubscription in &args.oversubscription {
-            points.extend(measure(args, members, oversubscription, &interrupt, &mut report)?);
+            measure(args, members, oversubscription, &interrupt, &mut report)?;
         }
     }
     report.note(
@@ -70,21 +68,18 @@ pub fn run(args: &Args) -> Outcome<()> {
          the group), 1 if they are all the same and 1/groups if one gets everything. First group: when \
          it was done; the last one is the time.",
     );
-    args.output.print(&report, || {
-        let title = "Bandwidth of all groups together against their size";
-        let x = Axis::counted("members of every group");
-        Chart::grouped(title, x, Axis::linear("of a link's rate, all groups together"), points)
-    })
+    report.print(&args.output);
+    Ok(())
 }
 
-/// Adds a row for each length and number of senders. Answers points for the picture: panel, line, value.
+/// Adds a row for each length and number of senders.
 fn measure(
     args: &Args,
     members: u32,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<(String, String, Point)>> {
+) -> Outcome<()> {
     let (network, settings) = network(args, members, oversubscription);
     let link_mbit = settings.link.rate.mbit();
     let lab = Lab::create(&settings)?;
@@ -98,7 +93,6 @@ fn measure(
     let name = format!("{members} members, {network}");
     let results =
         alternate(all.len(), args.repeats, &name, |index| processes.run_together(&all[index]))?;
-    let mut points = Vec::new();
     for (together, runs) in all.iter().zip(&results) {
         let groups = together.roots.len();
         let extreme = |pick: fn(f64, f64) -> f64| {
@@ -124,12 +118,8 @@ fn measure(
             ("fairness", number(fairness)),
             ("first_group_s", number(first)),
         ]);
-        let (y, error) = (mbit / link_mbit, deviation / link_mbit);
-        let panel = format!("{network}, {}", size::show(together.message_bytes));
-        let senders = senders_name(groups as u32, members).to_owned();
-        points.push((panel, senders, Point { x: members.into(), y, error }));
     }
-    Ok(points)
+    Ok(())
 }
 
 /// Of all groups together, by the times of each.

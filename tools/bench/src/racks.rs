@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 
-use charts::{Axis, Chart, Point};
 use clap::ValueEnum;
 use lab::{Lab, LabSettings, Link, Rate, UplinkBytes};
 use plan::size;
@@ -16,7 +15,7 @@ use crate::{
     member::{Equipment, Job},
     member_processes::{Measured, MemberProcesses},
     outcome::Outcome,
-    report::{DrawnOutput, Report, median, name, number},
+    report::{Output, Report, median, name, number},
     shaped::usual_rate,
     sweep::{algorithms, alternate},
 };
@@ -55,7 +54,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 /// Which ranks share a rack.
@@ -141,9 +140,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("racks", what);
-    let mut points = Vec::new();
     for &oversubscription in &args.oversubscription {
-        points.extend(measure(args, oversubscription, &interrupt, &mut report)?);
+        measure(args, oversubscription, &interrupt, &mut report)?;
     }
     report.note(
         "Copies: payload that crossed an uplink (bytes of its frames x 1448 / 1514, acknowledgements \
@@ -151,20 +149,17 @@ pub fn run(args: &Args) -> Outcome<()> {
          the schedule says. Limit of rate: what the busiest uplink or the busiest member's port \
          allows by the schedule.",
     );
-    args.output.print(&report, || {
-        let x = Axis::counted("times that uplinks are oversubscribed");
-        let y = Axis::linear("share of the links' rate");
-        Chart::grouped("Bandwidth against oversubscription", x, y, points)
-    })
+    report.print(&args.output);
+    Ok(())
 }
 
-/// Adds a row for each layout and algorithm. Answers points for the picture: panel, line, value.
+/// Adds a row for each layout and algorithm.
 fn measure(
     args: &Args,
     oversubscription: f64,
     interrupt: &Interrupt,
     report: &mut Report,
-) -> Outcome<Vec<(String, String, Point)>> {
+) -> Outcome<()> {
     let settings = settings(args.members, args.racks, args.rate, oversubscription);
     let rate_mbit = settings.link.rate.mbit();
     let uplink_mbit = settings.uplink.ok_or("racks have uplinks")?.rate.mbit();
@@ -184,7 +179,6 @@ fn measure(
     let results = alternate(places.len() * jobs.len(), args.repeats, "racks", |index| {
         places[index / jobs.len()].run(&lab, &jobs[index % jobs.len()])
     })?;
-    let mut points = Vec::new();
     for (index, runs) in results.iter().enumerate() {
         let (place, job) = (&places[index / jobs.len()], &jobs[index % jobs.len()]);
         let schedule = job.schedule_in(&place.racks)?;
@@ -206,10 +200,8 @@ fn measure(
             ("into_racks", listed(copies, |copies| copies.entering)),
             ("skew_s", number(median(runs.iter().map(|run| run.measured.skew_seconds).collect()))),
         ]);
-        let panel = format!("Ranks {} over racks", name(&place.layout));
-        points.push((panel, job.algorithm.clone(), Point::new(oversubscription, of_rate)));
     }
-    Ok(points)
+    Ok(())
 }
 
 impl Place {

@@ -1,6 +1,5 @@
 //! Members in network namespaces over links of a known rate: the share of it that each copy gets.
 
-use charts::{Axis, Chart, Point};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::{choice::ChoiceRequest, costs::Costs, size};
 use rdmc::{Algorithm, Fabric, Protection};
@@ -11,7 +10,7 @@ use crate::{
     member::{Equipment, Job},
     member_processes::MemberProcesses,
     outcome::Outcome,
-    report::{Cell, DrawnOutput, Report, deviation, mean, number},
+    report::{Cell, Output, Report, deviation, mean, number},
     sweep::{Choice, Repeated, algorithms, sweep},
 };
 
@@ -48,7 +47,7 @@ pub struct Args {
     #[command(flatten)]
     choice: Choice,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 /// The highest rate of links that two cores can carry for this many members.
@@ -119,14 +118,12 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.choice.repeats
     );
     let mut report = Report::new("shaped", what);
-    let mut found = Vec::new();
     for (index, &members) in args.members.iter().enumerate() {
         let link = link(&args.rate, index, members, args.small_burst);
         let lab = Lab::create(&LabSettings::new(members, link))?;
         for &bytes in &args.bytes {
             for one in args.measure(&lab, bytes, &interrupt)? {
                 report.row(one.row()?);
-                found.push(one);
             }
         }
     }
@@ -135,7 +132,8 @@ pub fn run(args: &Args) -> Outcome<()> {
          blocks / steps, what the schedule allows. of one copy: time for all receivers / time for one. \
          Rack algorithms have racks of 4.",
     );
-    args.output.print(&report, || args.chart(&found))
+    report.print(&args.output);
+    Ok(())
 }
 
 /// The results of one algorithm with one block size.
@@ -150,11 +148,6 @@ struct Found {
 }
 
 impl Found {
-    /// All choices of the model are one line.
-    fn line_name(&self) -> &str {
-        self.name.split(':').next().unwrap_or_default()
-    }
-
     fn mbit_per_s(&self, seconds: f64) -> f64 {
         self.job.message_bytes as f64 * 8.0 / 1e6 / seconds
     }
@@ -181,13 +174,6 @@ impl Found {
             ("skew_s", number(result.skew_seconds())),
             ("cpu_s", number(result.cpu_seconds())),
         ])
-    }
-
-    /// Mean and deviation of the bandwidth of all runs, divided by this.
-    fn point(&self, divisor: f64) -> Point {
-        let runs = self.result.all_seconds().map(|seconds| self.mbit_per_s(seconds) / divisor);
-        let runs: Vec<f64> = runs.collect();
-        Point { x: self.members.into(), y: mean(&runs), error: deviation(&runs) }
     }
 }
 
@@ -220,30 +206,5 @@ impl Args {
             Found { members, rate: link.rate, name, job, result, single_seconds }
         });
         Ok(found.collect())
-    }
-
-    /// Bandwidth against members, with the best block size for each number of members: a panel for
-    /// each length with a line for each algorithm, or one panel with a line for each length if there
-    /// is one algorithm.
-    fn chart(&self, found: &[Found]) -> Chart {
-        let is_one = found.windows(2).all(|pair| pair[0].line_name() == pair[1].line_name());
-        let have_same_rate = found.windows(2).all(|pair| pair[0].rate == pair[1].rate);
-        let key = |one: &Found| (one.line_name().to_owned(), one.job.message_bytes, one.members);
-        let is_best = |one: &&Found| {
-            let mut others = found.iter().filter(|other| key(other) == key(one));
-            others.all(|other| one.result.seconds() <= other.result.seconds())
-        };
-        let point = |one: &Found| {
-            let (name, length) = (one.line_name().to_owned(), size::show(one.job.message_bytes));
-            let (panel, line) = if is_one { (name, length) } else { (length, name) };
-            (panel, line, one.point(if have_same_rate { 1.0 } else { one.rate.mbit() }))
-        };
-        let y = if have_same_rate { "Mbit/s" } else { "share of the links' rate" };
-        Chart::grouped(
-            "Bandwidth against the number of members",
-            Axis::counted("members"),
-            Axis::linear(y),
-            found.iter().filter(is_best).map(point),
-        )
     }
 }

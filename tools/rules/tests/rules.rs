@@ -109,7 +109,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trace",
         ],
     ),
-    ("charts", &["trace"]),
     ("lab", &["packet-socket", "plan"]),
     ("microbenchmarks", &[]),
     ("rules", &[]),
@@ -119,7 +118,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "charts",
             "collective",
             "engine",
             "gpu",

@@ -69,9 +69,6 @@ pub struct Args {
     /// One turn, fewer lengths and members: minutes
     #[arg(long, conflicts_with_all = ["members", "bytes", "turns", "budget_ms"])]
     pub short: bool,
-    /// Draw pictures into files with this beginning: FILE-broadcast.svg and others for FILE.svg
-    #[arg(long, value_name = "FILE")]
-    pub draw: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
 }
@@ -93,7 +90,6 @@ impl Args {
             degree: self.degree,
             many: self.many.clone(),
             lab: self.lab,
-            draw: self.draw.clone(),
             output: self.output,
             short: true,
             ..args

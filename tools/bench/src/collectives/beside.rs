@@ -1,8 +1,7 @@
-//! rdmc beside its peers: turns with every number of members, tables and pictures.
+//! rdmc beside its peers: turns with every number of members, and tables.
 
 use std::time::{Duration, Instant};
 
-use charts::{Axis, Chart, Point, Unit};
 use rdmc::Fabric;
 use serde_json::{Value, json};
 
@@ -12,7 +11,6 @@ use super::{
     contender::{Contender, TeamOptions, Tools},
     contest::{Entry, Turns, rounds},
     mpi::Mpi,
-    pictures::Pictures,
     site::with_site,
     sizes::column,
     times::Statistics,
@@ -69,12 +67,12 @@ fn field(args: &Args) -> Vec<Contender> {
     all
 }
 
-/// Measures, and adds tables and pictures.
+/// Measures, and adds tables.
 pub fn run(
     args: &Args,
     tools: &mut Tools,
     interrupt: &Interrupt,
-    (report, pictures): (&mut Report, &mut Pictures),
+    report: &mut Report,
 ) -> Outcome<()> {
     let cells: Vec<Cell> =
         Operation::ALL.iter().flat_map(|&operation| Cell::of(operation, &args.bytes)).collect();
@@ -95,13 +93,7 @@ pub fn run(
     add_ratios(report, &groups, &args.bytes);
     add_choices(report, &groups, &args.bytes);
     add_missing(report, &groups);
-    if args.output.json {
-        add_all(report, &groups);
-    }
-    for view in View::COMPARED {
-        let name = view.cell(0).operation.name();
-        pictures.add(name, chart(view, &groups, &args.bytes));
-    }
+    add_all(report, &groups);
     Ok(())
 }
 
@@ -290,7 +282,7 @@ fn add_missing(report: &mut Report, groups: &[Group]) {
 }
 
 fn add_all(report: &mut Report, groups: &[Group]) {
-    report.table("all", "All figures:");
+    report.data("all");
     for group in groups {
         for entry in &group.entries {
             for (cell, found) in entry.results() {
@@ -313,21 +305,4 @@ fn add_all(report: &mut Report, groups: &[Group]) {
             }
         }
     }
-}
-
-/// Over TCP: a panel for each number of members, a line for each program with its fastest settings.
-fn chart(view: View, groups: &[Group], lengths: &[u64]) -> Chart {
-    let mut points = Vec::new();
-    for group in groups {
-        for program in group.programs().iter().filter(|program| program.network == "tcp") {
-            for &bytes in lengths {
-                let Some((us, _)) = program.best(view, bytes) else { continue };
-                let panel = format!("{}, {} members", view.name(), group.members);
-                points.push((panel, program.name.to_owned(), Point::new(bytes as f64, us / 1e6)));
-            }
-        }
-    }
-    let title = format!("{} over TCP against the length", view.name());
-    let length = Axis::powers("length", 8.0, Unit::Bytes);
-    Chart::grouped(&title, length, Axis::powers("time", 10.0, Unit::Seconds), points)
 }

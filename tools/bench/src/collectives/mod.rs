@@ -13,7 +13,6 @@ mod layers;
 mod member;
 mod member_args;
 mod mpi;
-mod pictures;
 mod simulated;
 pub mod site;
 mod sizes;
@@ -24,7 +23,7 @@ mod wheels;
 
 use std::{fs, thread};
 
-use self::{args::Part, contender::Tools, pictures::Pictures, wheels::Wheels};
+use self::{args::Part, contender::Tools, wheels::Wheels};
 use crate::{interrupt::Interrupt, outcome::Outcome, peers::workspace::Workspace, report::Report};
 
 pub use self::{
@@ -52,21 +51,17 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.turns
     );
     let mut report = Report::new("collectives", what);
-    let mut pictures = Pictures::default();
     let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     if args.parts.contains(&Part::Peers) {
-        beside::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+        beside::run(args, &mut tools, &interrupt, &mut report)?;
     }
     if args.parts.contains(&Part::Figures) {
-        figures::run(args, &mut tools, &interrupt, (&mut report, &mut pictures))?;
+        figures::run(args, &mut tools, &interrupt, &mut report)?;
     }
     if args.parts.contains(&Part::Time) {
         layers::run(args, &mut tools.workspace, &interrupt, &mut report)?;
     }
     notes(&mut report, &load, &tools);
-    if let Some(file) = &args.draw {
-        pictures.write(file)?;
-    }
     report.print(&args.output);
     Ok(())
 }

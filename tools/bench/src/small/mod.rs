@@ -2,7 +2,6 @@
 
 mod simulated;
 
-use charts::{Axis, Chart, Point, Unit};
 use plan::size;
 use rdmc::{Algorithm, Fabric};
 use serde_json::json;
@@ -12,7 +11,7 @@ use crate::{
     member::{Equipment, Job, why_through_sockets},
     member_processes::{Host, MemberProcesses},
     outcome::Outcome,
-    report::{Cell, DrawnOutput, Report, median, number},
+    report::{Cell, Output, Report, median, number},
     sweep::{Repeated, progress, sweep},
 };
 use simulated::OVERHEAD_NS;
@@ -50,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 fn length(text: &str) -> Result<u64, String> {
@@ -74,18 +73,11 @@ pub fn run(args: &Args) -> Outcome<()> {
         args.repeats
     );
     let mut report = Report::new("small", what);
-    let mut points = Vec::new();
     let interrupt = Interrupt::watch()?;
     for &members in &args.members {
         let found = measure(args, members, &interrupt)?;
         for (&bytes, paths) in args.bytes.iter().zip(&found) {
-            add(
-                &mut report,
-                &mut points,
-                "processes",
-                [members.into(), bytes, args.messages],
-                paths,
-            );
+            add(&mut report, "processes", [members.into(), bytes, args.messages], paths);
         }
     }
     for (done, &members) in args.simulated.iter().enumerate() {
@@ -98,7 +90,7 @@ pub fn run(args: &Args) -> Outcome<()> {
             });
             let [relayed, written]: [Outcome<Path>; 2] = paths;
             let paths = [relayed?, written?];
-            add(&mut report, &mut points, "virtual", [members.into(), bytes, messages], &paths);
+            add(&mut report, "virtual", [members.into(), bytes, messages], &paths);
         }
     }
     report.note(format!(
@@ -107,11 +99,8 @@ pub fn run(args: &Args) -> Outcome<()> {
          100 Gbit/s, 5 us between members, and {} us for each block at both its ends and for each write at its source.",
         OVERHEAD_NS / 1_000
     ));
-    args.output.print(&report, || {
-        let title = "Messages per second against the number of members";
-        let y = Axis::powers("messages/s", 10.0, Unit::Number);
-        Chart::grouped(title, Axis::counted("members"), y, points)
-    })
+    report.print(&args.output);
+    Ok(())
 }
 
 /// Measures each length with this many processes.
@@ -144,18 +133,15 @@ fn measure(args: &Args, members: u32, interrupt: &Interrupt) -> Outcome<Vec<[Pat
         .collect())
 }
 
-/// Adds a row and a point for both paths, of members, length and number of messages.
+/// Adds a row for both paths, of members, length and number of messages.
 fn add(
     report: &mut Report,
-    points: &mut Vec<(String, String, Point)>,
     network: &str,
     [members, bytes, messages]: [u64; 3],
     paths: &[Path; 2],
 ) {
     for (path, name) in paths.iter().zip(PATHS) {
         let rate = messages as f64 / path.all;
-        let panel = format!("{network}, {}", size::show(bytes));
-        points.push((panel, name.to_owned(), Point::new(members as f64, rate)));
         let cells: [Cell; 8] = [
             ("network", json!(network)),
             ("members", json!(members)),

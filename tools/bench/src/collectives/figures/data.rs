@@ -1,4 +1,4 @@
-//! The times that tables and pictures have.
+//! The times that tables have.
 
 use collective::model::{Parameters, degrees};
 

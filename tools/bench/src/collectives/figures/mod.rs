@@ -11,15 +11,15 @@ use self::{
     data::Data,
     times::{Source, Times},
 };
-use super::{args::Args, contender::Tools, pictures::Pictures};
+use super::{args::Args, contender::Tools};
 use crate::{interrupt::Interrupt, outcome::Outcome, report::Report};
 
-/// Measures, simulates, and adds tables and pictures.
+/// Measures, simulates, and adds tables.
 pub fn run(
     args: &Args,
     tools: &mut Tools,
     interrupt: &Interrupt,
-    (report, pictures): (&mut Report, &mut Pictures),
+    report: &mut Report,
 ) -> Outcome<()> {
     let mut times = Times::default();
     times.measure(args, tools, interrupt)?;
@@ -28,8 +28,8 @@ pub fn run(
     let fitted = fitted.map(|source| (source, model::fitted(&times, source)));
     let data = Data { times, many: args.many.clone(), fitted };
     model::add(&data, report);
-    broadcasts::add(&data, report, pictures);
-    reductions::add(&data, report, pictures);
+    broadcasts::add(&data, report);
+    reductions::add(&data, report);
     report.note(
         "simulated: the real teams and the real send/receive in virtual time, each member with a processor and an adapter \
          of its own that cost what the paper's parameters say, 48 bytes of header with each write. Broadcasts until the \

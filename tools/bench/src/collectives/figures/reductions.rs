@@ -1,17 +1,11 @@
 //! Figures 11 to 14.
 
-use charts::{Chart, Style};
-use collective::model::{
-    PAPER_BLOCK_BYTES, Parameters, allreduce_us, best_degree, degrees, two_sided_us,
-};
+use collective::model::{PAPER_BLOCK_BYTES, Parameters, allreduce_us, best_degree, two_sided_us};
 use serde_json::{Value, json};
 
 use super::{
-    super::{
-        cell::{Cell, Operation},
-        pictures::Pictures,
-    },
-    broadcasts::{chart, gain, line, panel},
+    super::cell::{Cell, Operation},
+    broadcasts::gain,
     data::Data,
     times::{LENGTHS, MEMBERS, Source},
 };
@@ -20,13 +14,10 @@ use crate::report::{Report, number};
 const SOURCES: [Source; 2] = [Source::Measured, Source::Simulated];
 const COUNTS: [u32; 3] = [4, 8, MEMBERS];
 
-pub fn add(data: &Data, report: &mut Report, pictures: &mut Pictures) {
+pub fn add(data: &Data, report: &mut Report) {
     add_degrees(data, report);
-    pictures.add("fig11", degrees_chart(data));
     add_against(data, report);
-    pictures.add("fig12", against_chart(data));
     add_many(data, report);
-    pictures.add("fig13-14", many_chart(data));
 }
 
 fn allreduce(bytes: u64) -> Cell {
@@ -55,22 +46,6 @@ fn add_degrees(data: &Data, report: &mut Report) {
     }
 }
 
-fn degrees_chart(data: &Data) -> Chart {
-    let mut panels = Vec::new();
-    for source in SOURCES {
-        for members in COUNTS {
-            let of = |degree| {
-                line(format!("degree {degree}"), Style::Solid, move |bytes| {
-                    data.reduced(source, members, degree, bytes)
-                })
-            };
-            let title = format!("allreduce of {members}, {}", source.name());
-            panels.push(panel(title, degrees(members).map(of).collect()));
-        }
-    }
-    chart("Allreduce by degree: figure 11", panels)
-}
-
 fn add_against(data: &Data, report: &mut Report) {
     report.table("fig12", "Figure 12: allreduce of 16, us:");
     for source in SOURCES {
@@ -91,20 +66,6 @@ fn add_against(data: &Data, report: &mut Report) {
             ]);
         }
     }
-}
-
-fn against_chart(data: &Data) -> Chart {
-    let panels = SOURCES.map(|source| {
-        let lines = vec![
-            line("send/receive", Style::Dashed, |bytes| {
-                data.two_sided(source, MEMBERS, allreduce(bytes))
-            }),
-            line("degree 1", Style::Solid, |bytes| data.reduced(source, MEMBERS, 1, bytes)),
-            line("best degree", Style::Solid, |bytes| data.best(source, MEMBERS, bytes).1),
-        ];
-        panel(format!("allreduce of 16, {}", source.name()), lines)
-    });
-    chart("Allreduce against send/receive: figure 12", panels.into())
 }
 
 fn add_many(data: &Data, report: &mut Report) {
@@ -142,21 +103,4 @@ fn add_many(data: &Data, report: &mut Report) {
 fn model_of(members: u32, bytes: u64) -> collective::model::Bounds {
     let degree = best_degree(members, bytes, &Parameters::PAPER);
     allreduce_us(members, degree, bytes, PAPER_BLOCK_BYTES, &Parameters::PAPER)
-}
-
-fn many_chart(data: &Data) -> Chart {
-    let panels = data.many.iter().map(|&members| {
-        let lines = vec![
-            line("send/receive", Style::Solid, |bytes| {
-                data.two_sided(Source::Simulated, members, allreduce(bytes))
-            }),
-            line("best degree", Style::Solid, |bytes| {
-                data.best(Source::Simulated, members, bytes).1
-            }),
-            line("model, best case", Style::Dashed, |bytes| model_of(members, bytes).best_us),
-            line("model, worst case", Style::Dashed, |bytes| model_of(members, bytes).worst_us),
-        ];
-        panel(format!("allreduce of {members}, simulated"), lines)
-    });
-    chart("Allreduce of many members: figures 13 and 14", panels.collect())
 }
