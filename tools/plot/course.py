@@ -4,6 +4,7 @@ Each member has a row for what it receives, a row for what it sends, and between
 A bar is a block in transit, from the source's post to the target's completion; bars at the same time share the row's height.
 """
 
+import textwrap
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -93,5 +94,6 @@ def draw(document: dict[str, Any], path: Path) -> None:
         x, y = 120 * index, LANE * members + 18
         axes.add_patch(Rectangle((x, y - 1.2), 17, WAITS - 1.6, facecolor=WAIT_COLOURS[reason], linewidth=0))
         axes.text(x + 22, y, f"waits for {name}", color=FAINT, va="center")
-    axes.text(18 - LEFT, -TOP + 27, document["what"], size=12.5, weight="bold", color=INK)
+    title = textwrap.fill(document["what"], int((width - 36) / 7.2))
+    axes.text(18 - LEFT, -TOP + 24, title, size=12.5, weight="bold", color=INK, va="center")
     save(figure, document["what"], path, tooltips)

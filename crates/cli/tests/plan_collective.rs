@@ -279,7 +279,9 @@ fn json_has_every_write_and_a_title() {
         let plan = json(&format!("--collective {words}"));
         assert!(plan["title"].as_str().unwrap().contains("step"), "{plan}");
         let writes = plan["transfers"].as_array().unwrap();
-        let folds = writes.iter().filter(|write| write["phase"] != "broadcast" && write["phase"] != "all-gather");
+        let folds = writes
+            .iter()
+            .filter(|write| write["phase"] != "broadcast" && write["phase"] != "all-gather");
         (folds.count(), writes.len())
     };
     assert_eq!(writes("allreduce --members 16 --degree 3"), (15, 15 + 15));

@@ -135,15 +135,6 @@ fn sender_counts(members: u32) -> impl Iterator<Item = u32> {
     counts.into_iter()
 }
 
-/// The name of a line of the picture.
-fn senders_name(senders: u32, members: u32) -> &'static str {
-    match senders {
-        _ if senders == members => "all send",
-        1 => "one sends",
-        _ => "half of them send",
-    }
-}
-
 /// Groups whose roots are spread evenly over the members.
 fn together(args: &Args, members: u32, message_bytes: u64, senders: u32) -> Together {
     Together {

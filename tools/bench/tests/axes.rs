@@ -1,30 +1,24 @@
 //! Commands that measure over sizes of groups, lengths and loads, with so little that nothing is measured.
 
-use crate::command::{bench, drawn, json_of, picture, rows_in_lab};
+use crate::command::{bench, json_of, rows_in_lab};
 
 #[test]
 fn completion_modes_are_compared() {
-    let (file, draw) = picture();
-    let json = json_of(&bench(&format!("modes --members 2,3 --less 50 --repeats 1 --json {draw}")));
+    let json = json_of(&bench("modes --members 2,3 --less 50 --repeats 1 --json"));
     let rows = json["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 2 * 9);
     for mode in ["event", "hybrid", "polling"] {
         assert_eq!(rows.iter().filter(|row| row["completion"] == mode).count(), 2 * 3);
     }
-    // Bandwidth and processor time of each length.
-    assert_eq!(drawn(&file).matches("<polyline").count(), 2 * 3 * 3);
 }
 
 #[test]
 fn groups_of_the_same_members_share_links() {
     let arguments = "overlapping --repeats 1 --members 2,4 --rate 400mbit --bytes 512KiB";
-    let (file, draw) = picture();
-    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    let Some(rows) = rows_in_lab(arguments) else { return };
     let senders: Vec<_> = rows.iter().map(|row| row["senders"].as_u64().unwrap()).collect();
     // Full bisection and oversubscribed.
     assert_eq!(senders, [2, 1, 2, 1, 4, 2, 1, 4, 2, 1]);
-    // All and one are lines over both sizes, and half is a dot.
-    assert_eq!(drawn(&file).matches("<polyline").count(), 2 * 2);
     for row in rows {
         let fairness = row["fairness"].as_f64().unwrap();
         let least = 1.0 / row["senders"].as_f64().unwrap();
@@ -35,10 +29,9 @@ fn groups_of_the_same_members_share_links() {
 /// Every object is checked at each of its targets.
 #[test]
 fn a_store_replicates_objects_by_every_algorithm() {
-    let (file, draw) = picture();
     let arguments =
         "store --members 6 --rate 400mbit --objects 8 --in-flight 1,3 --median 200KB --mean 300KB";
-    let Some(rows) = rows_in_lab(&format!("{arguments} {draw}")) else { return };
+    let Some(rows) = rows_in_lab(arguments) else { return };
     assert_eq!(rows.len(), 2 * 3);
     for row in &rows {
         let value = |name: &str| row[name].as_f64().unwrap();
@@ -47,20 +40,17 @@ fn a_store_replicates_objects_by_every_algorithm() {
     }
     let of_the_pipeline = |row: usize| rows[row]["of_the_pipelines_mean"].as_f64();
     assert_eq!([2, 5].map(of_the_pipeline), [Some(1.0); 2]);
-    assert_eq!(drawn(&file).matches("<polyline").count(), 2 * 3);
 }
 
 #[test]
 fn small_messages_are_relayed_and_written() {
-    let (file, draw) = picture();
     let arguments =
         "small --members 2,3 --simulated 2,40 --bytes 1B,20KiB --messages 50 --repeats 1 --json";
-    let json = json_of(&bench(&format!("{arguments} {draw}")));
+    let json = json_of(&bench(arguments));
     let rows = json["rows"].as_array().unwrap();
     assert_eq!(rows.len(), (2 + 2) * 2 * 2);
     let simulated = |row: &&serde_json::Value| row["network"] == "virtual";
     assert_eq!(rows.iter().filter(simulated).count(), 2 * 2 * 2);
-    assert_eq!(drawn(&file).matches("<polyline").count(), 2 * 2 * 2);
 }
 
 /// Every copy is compared.

@@ -1,7 +1,5 @@
 //! The options of `rdmc-bench collectives`.
 
-use std::path::PathBuf;
-
 use clap::{Parser as _, ValueEnum};
 use rdmc::Fabric;
 

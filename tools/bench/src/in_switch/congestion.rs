@@ -5,7 +5,7 @@ use std::thread;
 use mcrdma_sim::{
     NoGroup,
     experiments::{
-        FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
+        FairnessRow, FairnessSettings, NotificationsSettings, ReactionRow, Rule,
         fairness as simulate_fairness, notifications as simulate_notifications,
         reaction as simulate_reaction,
     },

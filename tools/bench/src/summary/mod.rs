@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, path::PathBuf};
 use lab::Rate;
 use plan::size;
 use serde_json::{Value, json};
+use trace::Reason;
 
 use crate::{
     course::{Course, reason_name},
