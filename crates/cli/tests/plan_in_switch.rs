@@ -325,7 +325,6 @@ fn invalid_arguments_are_refused() {
         ("racks:4x2 --members 3 --receivers a2", "cannot be used with '--receivers <HOSTS>'"),
         ("racks:4x2 --blocks 3", "cannot be used with '--blocks <K>'"),
         ("racks:4x2 --algorithm chain", "cannot be used with '--algorithm <NAME>'"),
-        ("racks:4x2 --svg plan.svg", "cannot be used with '--svg <FILE>'"),
         ("racks:4x2 --explain --bytes 3", "cannot be used with"),
         ("racks:4x2 --burst 3", "cannot be used with '--burst <SIZE>'"),
     ];

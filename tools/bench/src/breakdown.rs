@@ -1,15 +1,15 @@
 //! Where the time of one transfer goes, at each member and above all at the receiver whose first
-//! block comes last (DSN 2018 section 5.2.1, Table 1), and a drawing of it (Fig. 5).
+//! block comes last (DSN 2018 section 5.2.1, Table 1), and what `./dev plot` draws of it (Fig. 5).
 
-use std::{net::IpAddr, ops::Range, path::PathBuf};
+use std::{net::IpAddr, ops::Range};
 
-use charts::{Course, Transfer, draw_course};
 use plan::size;
 use rdmc::Algorithm;
 use serde_json::json;
 use trace::What;
 
 use crate::{
+    course::{Course, Transfer},
     interrupt::Interrupt,
     member::{Done, Equipment, Job},
     member_processes::{Host, MemberProcesses},
@@ -40,9 +40,6 @@ pub struct Args {
     /// How often it is measured; the one with the median time is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Draw every block of that one into this SVG file
-    #[arg(long, value_name = "FILE.svg")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -74,16 +71,6 @@ pub fn run(args: &Args) -> Outcome<()> {
     all.sort_by_key(|breakdown| breakdown.last().total_ns());
     let median = &all[all.len() / 2];
     median.report(what).print(&args.output);
-    if let Some(path) = &args.draw {
-        let title = format!(
-            "{}, {} members, {} in blocks of {}",
-            args.algorithm,
-            args.members,
-            size::show(args.bytes),
-            size::show(args.block)
-        );
-        draw_course(path, &median.course, &title)?;
-    }
     Ok(())
 }
 
@@ -144,6 +131,7 @@ impl Breakdown {
              in transit to it or from it, from the sender's post to the receiver's completion. \
              waiting: none is.",
         );
+        self.course.add_to(&mut report);
         report
     }
 }

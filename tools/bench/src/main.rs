@@ -10,6 +10,7 @@ mod breakdown;
 mod clock;
 mod collectives;
 mod contents;
+mod course;
 mod delays;
 mod experiment;
 mod faults;

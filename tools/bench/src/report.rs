@@ -1,12 +1,9 @@
 //! Tables, JSON, and the facts about the machine on which figures depend.
 
-use std::{borrow::Cow, fs, path::PathBuf, thread};
+use std::{borrow::Cow, fs, thread};
 
-use charts::Chart;
 use clap::ValueEnum;
 use serde_json::{Value, json};
-
-use crate::outcome::Outcome;
 
 /// One table or several, and notes about them.
 #[derive(Debug)]
@@ -30,24 +27,6 @@ pub struct Output {
     pub markdown: bool,
 }
 
-/// How a report with a picture is printed.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct DrawnOutput {
-    /// Draw what was measured into this file, as SVG
-    #[arg(long, value_name = "FILE")]
-    draw: Option<PathBuf>,
-    #[command(flatten)]
-    output: Output,
-}
-
-impl DrawnOutput {
-    /// Prints the report, and draws the picture if requested.
-    pub fn print(&self, report: &Report, chart: impl FnOnce() -> Chart) -> Outcome<()> {
-        report.print(&self.output);
-        self.draw.as_ref().map_or(Ok(()), |path| Ok(chart().write(path)?))
-    }
-}
-
 /// A value, after the name of its column.
 pub type Cell = (&'static str, Value);
 
@@ -56,15 +35,15 @@ pub type Cell = (&'static str, Value);
 struct Table {
     /// Its key in JSON.
     name: &'static str,
-    /// Printed above it; the first has none.
-    title: &'static str,
+    /// Printed above it; the first has an empty one. `None`: the table is in the JSON alone.
+    title: Option<&'static str>,
     rows: Vec<Vec<(Cow<'static, str>, Value)>>,
 }
 
 impl Report {
     /// A report with an empty table, "rows"; `what` describes in one line what was measured.
     pub fn new(benchmark: &'static str, what: String) -> Self {
-        let tables = vec![Table { name: "rows", title: "", rows: Vec::new() }];
+        let tables = vec![Table { name: "rows", title: Some(""), rows: Vec::new() }];
         Self { benchmark, what, machine: Some(machine()), tables, notes: Vec::new() }
     }
 
@@ -75,7 +54,16 @@ impl Report {
 
     /// Begins another table, to which rows are added from now on.
     pub fn table(&mut self, name: &'static str, title: &'static str) {
-        self.tables.push(Table { name, title, rows: Vec::new() });
+        self.tables.push(Table { name, title: Some(title), rows: Vec::new() });
+    }
+
+    /// Begins a table that only the JSON has: what pictures are drawn from (`./dev plot`).
+    pub fn data(&mut self, name: &'static str) {
+        self.tables.push(Table { name, title: None, rows: Vec::new() });
+    }
+
+    fn printed(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().filter(|table| table.title.is_some())
     }
 
     /// Adds a row, with the columns of the table's other rows.
@@ -135,7 +123,7 @@ impl Report {
 
     fn to_text(&self) -> String {
         let mut text = self.head();
-        for table in &self.tables {
+        for table in self.printed() {
             text += &table.to_text();
         }
         for note in &self.notes {
@@ -146,7 +134,7 @@ impl Report {
 
     fn to_markdown(&self) -> String {
         let mut text = self.head();
-        for table in &self.tables {
+        for table in self.printed() {
             text += &table.to_markdown();
         }
         text.push('\n');
@@ -168,7 +156,7 @@ impl Table {
 
     /// With an empty line above it.
     fn heading(&self) -> String {
-        match self.title {
+        match self.title.unwrap_or_default() {
             "" => "\n".to_owned(),
             title => format!("\n{title}\n\n"),
         }
@@ -322,6 +310,9 @@ mod tests {
         assert_eq!(report.to_json()["rows"][0], json!({"name": "chain", "time_s": 1.2346}));
         report.table("more", "And this:");
         report.row([("count", json!(12))]);
+        report.data("points");
+        report.row([("x", json!(3))]);
+        assert_eq!(report.to_json()["points"], json!([{"x": 3}]));
         assert!(report.to_text().ends_with("      -\n\nAnd this:\n\ncount\n   12\n"));
         assert_eq!(report.to_json()["more"], json!([{"count": 12}]));
     }

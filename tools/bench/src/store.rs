@@ -1,7 +1,6 @@
 //! The replication layer of a store: objects of very different lengths from one member to three
 //! others, in one of all groups that there can be (DSN 2018 section 5.2.2, Fig. 9).
 
-use charts::{Axis, Chart, Line, Panel, Point, Unit};
 use lab::{Lab, LabSettings, Link, Rate};
 use plan::size;
 use rdmc::{Algorithm, Window};
@@ -14,7 +13,7 @@ use crate::{
     member_processes::{Flight, MemberProcesses, Stored},
     outcome::Outcome,
     random::Random,
-    report::{Cell, DrawnOutput, Report, mean, median, number},
+    report::{Cell, Output, Report, mean, median, number},
     sweep::{algorithms, progress},
 };
 
@@ -46,7 +45,7 @@ pub struct Args {
     #[command(flatten)]
     lengths: Lengths,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 /// A log-normal distribution: the mean is exp(sigma^2 / 2) medians.
@@ -120,7 +119,8 @@ pub fn run(args: &Args) -> Outcome<()> {
         found.push(Found::of(algorithm, in_flight, &processes.store(&workload)?));
     }
     let report = args.report(&found, &objects, groups.len());
-    args.output.print(&report, || chart(&found))
+    report.print(&args.output);
+    Ok(())
 }
 
 impl Found {
@@ -200,6 +200,17 @@ impl Args {
              objects the longest. Groups are made and warm before; targets check contents after \
              the time is taken, and not as part of cpu.",
         );
+        report.data("latencies");
+        for one in found {
+            for (index, &seconds) in one.latencies.iter().enumerate() {
+                report.row([
+                    ("in_flight", json!(one.in_flight)),
+                    ("algorithm", json!(one.algorithm.name())),
+                    ("latency_s", number(seconds)),
+                    ("share", number((index + 1) as f64 / one.latencies.len() as f64)),
+                ]);
+            }
+        }
         report
     }
 }
@@ -230,28 +241,6 @@ fn busy_ns(flights: &[Flight]) -> u64 {
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100);
     sorted.get(rank.max(1) - 1).copied().unwrap_or(f64::NAN)
-}
-
-/// The share of objects that have arrived, against time: a panel for each number in flight.
-fn chart(found: &[Found]) -> Chart {
-    let line = |one: &Found| {
-        let share = |index: usize| (index + 1) as f64 / one.latencies.len() as f64;
-        let points = one.latencies.iter().enumerate();
-        let points = points.map(|(index, &seconds)| Point::new(seconds, share(index)));
-        Line::new(one.algorithm.name(), points.collect())
-    };
-    let panels = found.chunk_by(|one, other| one.in_flight == other.in_flight);
-    Chart {
-        title: "Distribution of latencies".into(),
-        x: Axis::powers("latency", 10.0, Unit::Seconds),
-        panels: panels
-            .map(|found| Panel {
-                title: format!("{} in flight", found[0].in_flight),
-                y: Axis::linear("share of objects with at most this latency"),
-                lines: found.iter().map(line).collect(),
-            })
-            .collect(),
-    }
 }
 
 #[cfg(test)]

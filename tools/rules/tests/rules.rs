@@ -107,7 +107,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "trace",
         ],
     ),
-    ("charts", &["trace"]),
     ("lab", &["packet-socket", "plan"]),
     ("microbenchmarks", &[]),
     ("rules", &[]),
@@ -117,7 +116,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "charts",
             "collective",
             "engine",
             "gpu",

@@ -1,7 +1,5 @@
 //! Options of `rdmc plan`.
 
-use std::path::PathBuf;
-
 use clap::{
     ArgGroup,
     builder::{PossibleValuesParser, TypedValueParser},
@@ -51,7 +49,7 @@ pub struct Args {
     /// Print which algorithm and block size `auto` chooses for --bytes, and why, instead of a schedule
     ///
     /// With --collective, compare all ways.
-    #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root", "svg"])]
+    #[arg(long, requires = "bytes", conflicts_with_all = ["blocks", "root"])]
     pub explain: bool,
 
     /// Oversubscription of racks: hosts of a rack can send N times what its uplink carries [default: 4]
@@ -80,13 +78,9 @@ pub struct Args {
     #[arg(long, requires = "explain", conflicts_with = "rate", help_heading = EXPERTS)]
     pub local: bool,
 
-    /// Print one JSON object instead of the table
+    /// Print one JSON object instead of the table (`./dev plot` of the repository draws it)
     #[arg(long)]
     pub json: bool,
-
-    /// Draw the plan as an SVG file instead of printing the table
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
 
     #[command(flatten)]
     pub operation: operation::Options,

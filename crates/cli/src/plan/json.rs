@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use serde::{Serialize, Serializer};
 
-use super::{message::Plan, transfers::Transfers};
+use super::{message::Plan, table, transfers::Transfers};
 use crate::json;
 
 #[derive(Serialize)]
@@ -12,6 +12,8 @@ struct Document<'a> {
     members: u32,
     blocks: u32,
     algorithm: &'static str,
+    root: u32,
+    title: String,
     steps: u64,
     /// For in-switch only: the number of blocks on the root's link if switches copy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,12 +44,14 @@ impl Serialize for List<'_> {
     }
 }
 
-/// Writes `{"schema","members","blocks","algorithm","steps","transfers":[{"step","source","target","block"},…]}`.
+/// Writes `{"schema","members","blocks","algorithm","root","title","steps","transfers":[{"step","source","target","block"},…]}`.
 pub fn write(plan: &Plan, out: &mut impl Write) -> io::Result<()> {
     let document = Document {
         members: plan.schedule.members(),
         blocks: plan.blocks,
         algorithm: plan.schedule.algorithm().name(),
+        root: plan.schedule.root(),
+        title: table::headline(plan),
         steps: plan.steps(),
         block_times_with_copies: plan.block_times_with_copies(),
         transfers: List(plan),

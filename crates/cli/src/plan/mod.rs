@@ -1,4 +1,4 @@
-//! `rdmc plan`: the schedule of one message as a table, JSON or SVG; an operation of a team; or where switches copy.
+//! `rdmc plan`: the schedule of one message as a table or JSON; an operation of a team; or where switches copy.
 //!
 //! Nothing is sent. The table and the JSON are streamed: memory grows with the members, not with the transfers.
 
@@ -8,9 +8,7 @@ mod in_switch;
 mod json;
 mod message;
 mod operation;
-mod picture;
 mod run;
-mod svg;
 mod table;
 mod transfers;
 

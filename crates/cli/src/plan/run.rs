@@ -4,13 +4,13 @@ use std::io::{BufWriter, Write};
 
 #[cfg(feature = "switch")]
 use super::in_switch;
-use super::{args::Args, explain, json, message::Plan, operation, picture, svg, table};
+use super::{args::Args, explain, json, message::Plan, operation, table};
 use crate::{
     failure::{Exit, Failure},
     output,
 };
 
-/// Prints or draws the requested plan.
+/// Prints the requested plan.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.in_switch.are_given() {
         show_in_switch(args)?;
@@ -22,7 +22,6 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
             bytes: args.bytes,
             explain: args.explain,
             json: args.json,
-            svg: args.svg.as_deref(),
         })?;
     } else if args.explain {
         explain::run(args)?;
@@ -44,12 +43,6 @@ fn show_in_switch(_: &Args) -> Result<(), Failure> {
 
 fn show(args: &Args) -> Result<(), Failure> {
     let plan = Plan::new(args)?;
-    if let Some(path) = &args.svg {
-        svg::save(path, &picture::of(&plan)?)?;
-        if !args.json {
-            return Ok(());
-        }
-    }
     output::print(|out| {
         let mut out = BufWriter::with_capacity(1 << 16, out);
         let written =

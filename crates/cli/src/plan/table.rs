@@ -6,7 +6,7 @@ use schedule::lower_bound_steps;
 
 use super::{message::Plan, transfers::Transfers};
 
-/// The line above a table and the title of a picture.
+/// The line above a table, and the title in JSON.
 pub fn headline(plan: &Plan) -> String {
     let (schedule, blocks, steps) = (&plan.schedule, plan.blocks, plan.steps());
     let count =

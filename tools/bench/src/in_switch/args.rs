@@ -1,13 +1,12 @@
 //! What is simulated.
 
-use charts::{Line, Point};
 use clap::ValueEnum;
-use mcrdma_sim::{Config, Dcqcn, Ecn, Pattern};
+use mcrdma_sim::{Config, Dcqcn, Ecn};
 
 use super::storage_args::StorageArgs;
 use crate::{
     outcome::Outcome,
-    report::{DrawnOutput, Report, name},
+    report::{Output, Report, name},
 };
 
 #[derive(Debug, clap::Args)]
@@ -30,7 +29,7 @@ pub struct Args {
     #[command(flatten)]
     pub storage: StorageArgs,
     #[command(flatten)]
-    pub output: DrawnOutput,
+    pub output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -142,18 +141,4 @@ impl Args {
         let what = format!("{what}; simulated, {} seeds from {}", seeds.len(), self.seed);
         Report::new("in-switch", what).without_machine()
     }
-}
-
-/// A line for each pattern.
-pub fn lines<R>(
-    rows: &[R],
-    pattern: impl Fn(&R) -> Pattern,
-    point: impl Fn(&R) -> (f64, f64),
-) -> Vec<Line> {
-    let line = |one: Pattern| {
-        let own = rows.iter().filter(|row| pattern(row) == one);
-        let points = own.map(&point).map(|(x, y)| Point::new(x, y)).collect();
-        Line::new(one.name(), points)
-    };
-    Pattern::ALL.map(line).into()
 }

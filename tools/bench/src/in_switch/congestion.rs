@@ -2,12 +2,11 @@
 
 use std::thread;
 
-use charts::{Axis, Chart, Line, Panel, Point, Style};
 use mcrdma_sim::{
     NoGroup,
     experiments::{
-        FairnessRow, FairnessSettings, NotificationsRow, NotificationsSettings, ReactionRow, Rule,
-        Tightened, fairness as simulate_fairness, notifications as simulate_notifications,
+        FairnessRow, FairnessSettings, NotificationsSettings, ReactionRow, Rule,
+        fairness as simulate_fairness, notifications as simulate_notifications,
         reaction as simulate_reaction,
     },
 };
@@ -32,7 +31,7 @@ const RULE_NOTE: &str = "rule: all: a group's sender receives every congestion n
     paper); most: as many as the most congested member sends.";
 
 /// Figure 5.
-pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
+pub fn fairness(args: &Args) -> Outcome<Report> {
     let default = FairnessSettings::default();
     let phase_ms = args.part_of(default.phase_ms).max(default.sample_ms);
     let settings = FairnessSettings { config: args.config(), phase_ms, ..default };
@@ -61,26 +60,18 @@ pub fn fairness(args: &Args) -> Outcome<(Report, Chart)> {
         }
     }
     report.note(RULE_NOTE);
-    let panels = Rule::ALL.map(|rule| Panel {
-        title: format!("Notifications received: {}", rule.name()),
-        y: Axis::linear("Gbit/s"),
-        lines: FAIRNESS_FLOWS.map(|(name, rate)| fairness_line(&rows, rule, name, rate)).into(),
-    });
-    let x = Axis::linear("ms");
-    Ok((
-        report,
-        Chart { title: "Flows that start one after another".into(), x, panels: panels.into() },
-    ))
-}
-
-fn fairness_line(
-    rows: &[FairnessRow],
-    rule: Rule,
-    name: &str,
-    rate: fn(&FairnessRow) -> f64,
-) -> Line {
-    let own = rows.iter().filter(|row| row.rule == rule);
-    Line::new(name, own.map(|row| Point::new(row.at_ms as f64, rate(row))).collect())
+    report.data("rates");
+    for row in &rows {
+        for (flow, rate) in FAIRNESS_FLOWS {
+            report.row([
+                ("rule", json!(row.rule.name())),
+                ("flow", json!(flow)),
+                ("at_ms", json!(row.at_ms)),
+                ("gbit_per_s", number(rate(row))),
+            ]);
+        }
+    }
+    Ok(report)
 }
 
 /// What each seed gave: all have the same rows.
@@ -115,7 +106,7 @@ impl<R> Seeds<R> {
 }
 
 /// Figure 6.
-pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
+pub fn notifications(args: &Args) -> Outcome<Report> {
     let default = NotificationsSettings::default();
     let (settle_ms, measure_ms) =
         (args.part_of(default.settle_ms), args.part_of(default.measure_ms));
@@ -147,33 +138,11 @@ pub fn notifications(args: &Args) -> Outcome<(Report, Chart)> {
         "In theory flows at a link receive notifications equally often (section IV-D): n congested \
          members whose notifications all count leave the group C / (n + 1), one leaves C / 2.",
     );
-    let panels = Rule::ALL.map(|rule| Panel {
-        title: format!("Notifications received: {}", rule.name()),
-        y: Axis::linear("Gbit/s"),
-        lines: notification_lines(&seeds, rule),
-    });
-    let x = Axis::counted("congested members");
-    Ok((report, Chart { title: "Congested members".into(), x, panels: panels.into() }))
-}
-
-fn notification_lines(seeds: &Seeds<NotificationsRow>, rule: Rule) -> Vec<Line> {
-    let line = |name: &str, style: Style, rate: fn(&NotificationsRow) -> f64| {
-        let own = seeds.rows().filter(|(_, row)| row.rule == rule);
-        let point = |(at, row): (usize, &NotificationsRow)| {
-            Point::new(row.congested as f64, seeds.estimate(at, rate).mean)
-        };
-        Line { style, ..Line::new(name, own.map(point).collect()) }
-    };
-    vec![
-        line("group", Style::Solid, |row| row.multicast_gbit_per_s),
-        line("group, in theory", Style::Bound, |row| row.multicast_theory_gbit_per_s),
-        line("other flows", Style::Solid, |row| row.unicast_gbit_per_s),
-        line("others, in theory", Style::Bound, |row| row.unicast_theory_gbit_per_s),
-    ]
+    Ok(report)
 }
 
 /// Figure 6's group, when another member's link becomes the tightest.
-pub fn reaction(args: &Args) -> Outcome<(Report, Chart)> {
+pub fn reaction(args: &Args) -> Outcome<Report> {
     let default = NotificationsSettings::default();
     let (settle_ms, measure_ms) =
         (args.part_of(default.settle_ms), args.part_of(default.measure_ms));
@@ -209,26 +178,5 @@ pub fn reaction(args: &Args) -> Outcome<(Report, Chart)> {
         "tightened: free: a member whose link no other flow used; congested: one of those that were congested. begun: the sender's rate is a tenth below that before. reacted: within a tenth of a quarter of the \
          link. after: what the group gets in the second half of the time that is measured.",
     );
-    let panel = |tightened: Tightened| {
-        let lines = Rule::ALL.map(|rule| {
-            let is_own = |row: &ReactionRow| row.rule == rule && row.tightened == tightened;
-            let own = seeds.rows().filter(|(_, row)| is_own(row));
-            let point = |(at, row): (usize, &ReactionRow)| {
-                let reacted_us = seeds.estimate(at, |row| row.reacted_us as f64).mean;
-                Point::new(row.congested as f64, reacted_us)
-            };
-            Line::new(rule.name(), own.map(point).collect())
-        });
-        Panel {
-            title: format!(
-                "Until the group's rate is its new share; link before: {}",
-                tightened.name()
-            ),
-            y: Axis::linear("µs"),
-            lines: lines.into(),
-        }
-    };
-    let panels = [Tightened::Free, Tightened::Congested].map(panel).into();
-    let x = Axis::counted("congested members before");
-    Ok((report, Chart { title: "A new tightest link".into(), x, panels }))
+    Ok(report)
 }

@@ -16,7 +16,7 @@ pub use args::Args;
 
 pub fn run(args: &Args) -> Outcome<()> {
     args.check()?;
-    let (report, chart) = match args.figure {
+    let report = match args.figure {
         Figure::Fig4 => replication::single_client(args)?,
         Figure::Fig5 => congestion::fairness(args)?,
         Figure::Fig6 => congestion::notifications(args)?,
@@ -25,5 +25,6 @@ pub fn run(args: &Args) -> Outcome<()> {
         Figure::Fig8 => storage::storage(args)?,
         Figure::Fig9 => training::training(args)?,
     };
-    args.output.print(&report, || chart)
+    report.print(&args.output);
+    Ok(())
 }

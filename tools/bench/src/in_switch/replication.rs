@@ -1,24 +1,23 @@
 //! Figures 4 and 7: what each way of replication costs.
 
-use charts::{Axis, Chart, Panel, Unit};
 use mcrdma_sim::{
     Pattern,
     experiments::{
-        LossRow, LossSettings, Lossy, SingleRow, SingleSettings, loss as simulate_loss,
+        LossRow, LossSettings, Lossy, SingleSettings, loss as simulate_loss,
         single_client as simulate_single,
     },
 };
 use plan::size;
 use serde_json::json;
 
-use super::args::{Args, lines};
+use super::args::Args;
 use crate::{
     outcome::Outcome,
     report::{Report, number},
 };
 
 /// Figure 4.
-pub fn single_client(args: &Args) -> Outcome<(Report, Chart)> {
+pub fn single_client(args: &Args) -> Outcome<Report> {
     let default = SingleSettings::default();
     let requests = args.part_of(default.requests as u64) as usize;
     let settings = SingleSettings { config: args.config(), requests, ..default };
@@ -41,22 +40,11 @@ pub fn single_client(args: &Args) -> Outcome<(Report, Chart)> {
     report.note(
         "sender: what its link carries, with all headers. sent per byte: the same / requests' bytes.",
     );
-    let panel = |title: &str, axis: &'static str, y: fn(&SingleRow) -> f64| Panel {
-        title: title.into(),
-        y: Axis::powers(axis, 10.0, Unit::Number),
-        lines: lines(&rows, |row| row.pattern, |row| (row.request_bytes.into(), y(row))),
-    };
-    let panels = vec![
-        panel("Latency", "µs", |row| row.latency_us),
-        panel("Sender's link", "Gbit/s", |row| row.sender_gbit_per_s),
-        panel("Requests", "Gbit/s", |row| row.throughput_gbit_per_s),
-    ];
-    let x = Axis::powers("request", 8.0, Unit::Bytes);
-    Ok((report, Chart { title: "One client, three replicas".into(), x, panels }))
+    Ok(report)
 }
 
 /// Figure 7.
-pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
+pub fn loss(args: &Args) -> Outcome<Report> {
     let default = LossSettings::default();
     let duration_ms = args.part_of(default.duration_ms);
     let settings = LossSettings { config: args.config(), duration_ms, ..default };
@@ -87,9 +75,7 @@ pub fn loss(args: &Args) -> Outcome<(Report, Chart)> {
         let kept = Pattern::ALL.map(|pattern| kept(rows, pattern)).join(", ");
         report.note(format!("{}: at 1/1024 of the throughput is left: {kept}.", lossy.name()));
     }
-    let panels = Lossy::ALL.iter().zip(&rows).flat_map(|(lossy, rows)| loss_panels(*lossy, rows));
-    let x = Axis::linear("lost, of 10,000 packets");
-    Ok((report, Chart { title: "Lost packets".into(), x, panels: panels.collect() }))
+    Ok(report)
 }
 
 fn kept(rows: &[LossRow], pattern: Pattern) -> String {
@@ -98,21 +84,4 @@ fn kept(rows: &[LossRow], pattern: Pattern) -> String {
     let kept = ends
         .map_or(f64::NAN, |(first, last)| last.throughput_gbit_per_s / first.throughput_gbit_per_s);
     format!("{} {:.1} %", pattern.name(), kept * 100.0)
-}
-
-fn loss_panels(lossy: Lossy, rows: &[LossRow]) -> [Panel; 2] {
-    let loss_lines =
-        |y: fn(&LossRow) -> f64| lines(rows, |row| row.pattern, |row| (row.loss * 1e4, y(row)));
-    [
-        Panel {
-            title: format!("Throughput, lossy: {}", lossy.name()),
-            y: Axis::linear("Gbit/s"),
-            lines: loss_lines(|row| row.throughput_gbit_per_s),
-        },
-        Panel {
-            title: format!("99th percentile of the latency, lossy: {}", lossy.name()),
-            y: Axis::linear("µs"),
-            lines: loss_lines(|row| row.latency_99_us),
-        },
-    ]
 }

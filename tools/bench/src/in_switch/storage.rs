@@ -1,6 +1,5 @@
 //! Figure 8: a storage system that replicates writes.
 
-use charts::{Axis, Chart, Point};
 use mcrdma::plan::Device;
 use mcrdma_sim::{
     Distribution, Pattern,
@@ -31,7 +30,7 @@ struct Cell {
 }
 
 /// All combinations of the settings.
-pub fn storage(args: &args::Args) -> Outcome<(Report, Chart)> {
+pub fn storage(args: &args::Args) -> Outcome<Report> {
     let mut cells = cells(args);
     for cell in &mut cells {
         for seed in args.seeds() {
@@ -59,7 +58,7 @@ pub fn storage(args: &args::Args) -> Outcome<(Report, Chart)> {
         "expected: what the busiest link on a read's way would let in-switch save if it served reads and writes \
          alike at its full rate (processor sharing, 1 / (1 - utilisation)).",
     );
-    Ok((report, chart(&cells)))
+    Ok(report)
 }
 
 fn or<T: Clone>(given: &[T], default: &[T]) -> Vec<T> {
@@ -195,30 +194,4 @@ fn add_saved(report: &mut Report, cell: &Cell) {
         ("expected", number(expected.mean)),
     ]);
     report.row(row);
-}
-
-/// By load, or with a single load by the number of groups.
-fn chart(cells: &[Cell]) -> Chart {
-    let by_load = cells.iter().any(|cell| cell.load != cells[0].load);
-    let mut points = Vec::new();
-    for cell in cells {
-        let mut panel = format!(
-            "{}, {}, {}, switches: {}",
-            name(&cell.sizes),
-            name(&cell.control),
-            name(&cell.layout),
-            name(&cell.switches)
-        );
-        if by_load {
-            panel += &format!(", groups: {}", cell.groups);
-        }
-        for (at, pattern) in Pattern::ALL.iter().enumerate() {
-            let read_us = Estimate::of(&cell.values(at, |row| row.read_us));
-            let x = if by_load { cell.load } else { cell.groups.into() };
-            let point = Point { error: read_us.half, ..Point::new(x, read_us.mean) };
-            points.push((panel.clone(), pattern.name().to_owned(), point));
-        }
-    }
-    let x = if by_load { Axis::linear("load") } else { Axis::counted("groups of a store") };
-    Chart::grouped("Reads from a storage system", x, Axis::linear("µs for a read"), points)
 }

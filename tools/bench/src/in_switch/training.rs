@@ -1,6 +1,5 @@
 //! Figure 9: parameter servers and their workers.
 
-use charts::{Axis, Chart, Point};
 use mcrdma_sim::{
     Config, Pattern,
     experiments::{TrainingRow, TrainingSettings, training as simulate},
@@ -44,7 +43,7 @@ impl Cell {
     }
 }
 
-pub fn training(args: &Args) -> Outcome<(Report, Chart)> {
+pub fn training(args: &Args) -> Outcome<Report> {
     let default = TrainingSettings::default();
     let iterations = args.part_of(default.iterations);
     let controls = if args.dcqcn.is_empty() { &CONTROLS[..] } else { &args.dcqcn };
@@ -73,7 +72,7 @@ pub fn training(args: &Args) -> Outcome<(Report, Chart)> {
         "above: rate of each link between switches, Gbit/s. half: half the width of the interval of 95 % \
          confidence.",
     );
-    Ok((report, chart(&cells)))
+    Ok(report)
 }
 
 fn add_rows(report: &mut Report, cell: &Cell) {
@@ -109,20 +108,4 @@ fn add_saved(report: &mut Report, cell: &Cell) {
             ("iteration_half", iteration_half),
         ]);
     }
-}
-
-fn chart(cells: &[Cell]) -> Chart {
-    let mut points = Vec::new();
-    for cell in cells {
-        let panel = format!("{}, {} Gbit/s above", name(&cell.control), cell.above_gbit_per_s);
-        for (at, row) in cell.rows[0].iter().enumerate() {
-            let iteration_ms = Estimate::of(&cell.values(at, |row| row.iteration_ms));
-            let message_mb = f64::from(row.message_bytes) / 1e6;
-            let point =
-                Point { error: iteration_ms.half, ..Point::new(message_mb, iteration_ms.mean) };
-            points.push((panel.clone(), row.pattern.name().to_owned(), point));
-        }
-    }
-    let (x, y) = (Axis::linear("message, MB"), Axis::linear("ms for an iteration"));
-    Chart::grouped("Parameter servers", x, y, points)
 }

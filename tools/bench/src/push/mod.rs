@@ -6,7 +6,6 @@ mod site;
 
 use std::path::PathBuf;
 
-use charts::{Axis, Chart, Point};
 use clap::ValueEnum;
 use lab::{Link, Rate};
 use plan::size;
@@ -16,7 +15,7 @@ use crate::{
     interrupt::Interrupt,
     outcome::Outcome,
     push_command::PushFiles,
-    report::{Cell, DrawnOutput, Report, median, number},
+    report::{Cell, Output, Report, median, number},
     sweep::alternate,
 };
 use site::{Copier, Run, Site};
@@ -51,7 +50,7 @@ pub struct Args {
     #[arg(long, value_name = "DIRECTORY", default_value = "/dev/shm")]
     directory: PathBuf,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 /// How receivers get their copies.
@@ -114,24 +113,15 @@ pub fn run(args: &Args) -> Outcome<()> {
         report.note(format!("Skipped: {}: {why}.", Way::Kernel.name()));
         ways.retain(|&way| way != Way::Kernel);
     }
-    let mut found = Vec::new();
     for &mtu_bytes in &args.mtus {
         for &rate in &args.rates {
             let link = Link::of_rate(rate).with_mtu(mtu_bytes);
             let measured = measure(args, &ways, link, &files, &interrupt)?;
             measured.iter().for_each(|one| report.row(one.row(args.receivers)));
-            found.extend(measured);
         }
     }
-    args.output.print(&report, || {
-        let point = |one: &Found| {
-            let point = Point::new(one.link.rate.mbit(), one.of_rate());
-            (format!("MTU {}", one.link.mtu_bytes), one.way.name().to_owned(), point)
-        };
-        let title = "Bandwidth of a push against the rate of the links";
-        let y = Axis::linear("share of the links' rate");
-        Chart::grouped(title, Axis::counted("Mbit/s"), y, found.iter().map(point))
-    })
+    report.print(&args.output);
+    Ok(())
 }
 
 /// All ways, alternating, over links like this one.

@@ -15,7 +15,6 @@ mod simgrid;
 use std::time::{Duration, Instant};
 
 use ::plan::size;
-use charts::{Axis, Chart, Line, Panel, Point, Style, Unit};
 use rdmc::Algorithm;
 use serde_json::{Value, json};
 
@@ -27,7 +26,7 @@ use self::{
 use crate::{
     member::blocks,
     outcome::Outcome,
-    report::{Cell, DrawnOutput, Report, name, number},
+    report::{Cell, Output, Report, name, number},
     sim::{self, World},
     sweep::{algorithms, progress},
 };
@@ -94,7 +93,7 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     mpi_limit_s: u64,
     #[command(flatten)]
-    output: DrawnOutput,
+    output: Output,
 }
 
 /// What is simulated.
@@ -123,11 +122,9 @@ pub fn run(args: &Args) -> Outcome<()> {
     }
     let simgrid = SimGrid::new()?;
     let mut report = args.report();
-    let mut panels = Vec::new();
     let mut of_the_pipeline = Vec::new();
     let contenders = args.contenders();
     for (place, &shape) in args.platform.iter().enumerate() {
-        let mut lines = vec![args.bound()];
         for (index, contender) in contenders.iter().enumerate() {
             let done = place * contenders.len() + index + 1;
             progress("scale", done, contenders.len() * args.platform.len());
@@ -135,19 +132,13 @@ pub fn run(args: &Args) -> Outcome<()> {
             for result in &results {
                 report.row(args.row(shape, contender, result)?);
             }
-            lines.push(contender.line(&results));
             if shape == Shape::FatTree && *contender == PIPELINE {
                 of_the_pipeline = results;
             }
         }
-        let y = Axis::powers("time", 10.0, Unit::Seconds);
-        panels.push(Panel { title: args.title(shape), y, lines });
     }
     let apart = args.compare(&mut report, &of_the_pipeline)?;
-    args.output.print(&report, || {
-        let title = "Time to the last member against the number of members".to_owned();
-        Chart { title, x: Axis::powers("members", 2.0, Unit::Number), panels }
-    })?;
+    report.print(&args.output);
     apart.map_or(Ok(()), |what| Err(what.into()))
 }
 
@@ -168,12 +159,6 @@ impl Contender {
 
     fn is_mpi(&self) -> bool {
         matches!(self, Self::Mpi(_))
-    }
-
-    fn line(&self, results: &[Simulated]) -> Line {
-        let point = |result: &Simulated| Point::new(result.members.into(), result.seconds);
-        let style = if self.is_mpi() { Style::Dashed } else { Style::Solid };
-        Line { style, ..Line::new(self.name(), results.iter().map(point).collect()) }
     }
 }
 
@@ -196,15 +181,6 @@ impl Args {
         let schedules = self.algorithms.iter().copied().map(Contender::Schedule);
         let selectors = self.selectors.iter().filter(|name| *name != "none").cloned();
         schedules.chain(selectors.map(Contender::Mpi)).collect()
-    }
-
-    fn title(&self, shape: Shape) -> String {
-        match shape {
-            Shape::FatTree => "Fat tree, full bisection".to_owned(),
-            Shape::Racks => {
-                format!("Racks of {RACK}, oversubscribed {}:1", self.oversubscription)
-            }
-        }
     }
 
     /// By number of members, until one takes too long.
@@ -266,6 +242,10 @@ impl Args {
         result: &Simulated,
     ) -> Outcome<impl IntoIterator<Item = Cell>> {
         let of_the_rate = self.message_seconds() / result.seconds;
+        let oversubscribed = match shape {
+            Shape::FatTree => Value::Null,
+            Shape::Racks => json!(format!("{}:1", self.oversubscription)),
+        };
         let (steps, limit) = match contender {
             Contender::Schedule(algorithm) => {
                 let schedule = sim::schedule(*algorithm, result.members, RACK)?;
@@ -276,6 +256,7 @@ impl Args {
         };
         Ok([
             ("platform", json!(name(&shape))),
+            ("oversubscribed", oversubscribed),
             ("members", json!(result.members)),
             ("algorithm", json!(contender.name())),
             ("time_ms", number(result.seconds * 1e3)),
@@ -339,17 +320,6 @@ impl Args {
             ]);
         }
         Ok(apart)
-    }
-
-    /// The fewest steps for each size of group.
-    fn bound(&self) -> Line {
-        let blocks = blocks(self.bytes, self.block);
-        let bound = |&members: &u32| {
-            let steps = schedule::lower_bound_steps(members, blocks);
-            Point::new(members.into(), steps as f64 * self.block_seconds())
-        };
-        let points = self.members.iter().map(bound).collect();
-        Line { style: Style::Bound, ..Line::new("fewest steps", points) }
     }
 
     fn message_seconds(&self) -> f64 {

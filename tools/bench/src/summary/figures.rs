@@ -6,7 +6,7 @@ use plan::slowness;
 use rdmc::Waited;
 use trace::Reason;
 
-use charts::{Course, Transfer, Wait};
+use crate::course::{Course, Transfer, Wait};
 
 /// All waits of one member for the same thing of the same member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

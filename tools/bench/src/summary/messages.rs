@@ -8,12 +8,12 @@ use std::{
     path::Path,
 };
 
-use charts::Course;
 use plan::size;
 use serde_json::json;
 use trace::{Lasting, Shown, Slice};
 
 use crate::{
+    course::Course,
     outcome::Outcome,
     report::{Report, ms},
 };

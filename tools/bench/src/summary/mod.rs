@@ -5,13 +5,13 @@ mod messages;
 
 use std::{collections::BTreeSet, path::PathBuf};
 
-use charts::{Course, draw_course};
 use lab::Rate;
 use plan::size;
 use serde_json::{Value, json};
 use trace::Reason;
 
 use crate::{
+    course::{Course, reason_name},
     outcome::Outcome,
     report::{Output, Report, ms, number},
 };
@@ -35,9 +35,6 @@ pub struct Args {
     /// The rate of a link, as in 250mbit: shows times as multiples of a block's time at that rate
     #[arg(long, value_name = "RATE")]
     rate: Option<Rate>,
-    /// Draw every block of these messages into this SVG file
-    #[arg(long, value_name = "FILE.svg", conflicts_with = "list")]
-    draw: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -53,14 +50,12 @@ pub fn run(args: &Args) -> Outcome<()> {
     if course.transfers.is_empty() {
         return Err(format!("{chosen}: the trace has no block with both its ends").into());
     }
-    if let Some(path) = &args.draw {
-        draw_course(path, &course, &format!("{}: {chosen}", args.file.display()))?;
-    }
     let what = format!("{}: {chosen}, of {} in the trace", args.file.display(), messages.count());
     let mut report = Tables { course: &course, rate: args.rate }.report(what);
     if messages.lost > 0 {
         report.note(format!("{} events are missing in the trace.", messages.lost));
     }
+    course.add_to(&mut report);
     report.print(&args.output);
     Ok(())
 }
@@ -109,7 +104,7 @@ impl Tables<'_> {
         for waiting in figures::waiting(&self.course.waits) {
             report.row([
                 ("member", json!(waiting.member)),
-                ("waits_for", json!(name(waiting.reason))),
+                ("waits_for", json!(reason_name(waiting.reason))),
                 ("of_member", json!(waiting.peer)),
                 ("times", json!(waiting.times)),
                 ("total_ms", ms(waiting.total_ns)),
@@ -225,13 +220,5 @@ impl Tables<'_> {
                  them the times of blocks."
             ));
         }
-    }
-}
-
-fn name(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Block => "block",
-        Reason::Credit => "credit",
-        Reason::Memory => "memory",
     }
 }

@@ -26,7 +26,7 @@ A topology.toml (docs/internals/in-switch.md):
 
 /// Options of schedules and of collective operations. They exclude `--in-switch`, so options that require it must conflict with
 /// them too; otherwise the parser would not report that it is missing.
-const OF_SCHEDULES: [&str; 14] = [
+const OF_SCHEDULES: [&str; 13] = [
     "blocks",
     "algorithm",
     "root",
@@ -37,7 +37,6 @@ const OF_SCHEDULES: [&str; 14] = [
     "rate",
     "burst",
     "local",
-    "svg",
     "collective",
     "degree",
     "parameters",

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use collective::{Way, model::Bounds};
 use serde::{Serialize, Serializer};
 
-use super::{plan::Plan, write::Part};
+use super::{plan::Plan, text, write::Part};
 use crate::json;
 
 #[derive(Serialize)]
@@ -13,6 +13,7 @@ struct Document<'a> {
     collective: &'static str,
     members: u32,
     root: u32,
+    title: String,
     way: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     degree: Option<u32>,
@@ -74,7 +75,7 @@ pub fn degree(way: Way) -> Option<u32> {
     }
 }
 
-/// Writes `{"schema","collective","members","root","way","degree","block_bytes","bytes","best_seconds","worst_seconds","steps",
+/// Writes `{"schema","collective","members","root","title","way","degree","block_bytes","bytes","best_seconds","worst_seconds","steps",
 /// "transfers":[{"step","phase","source","target","block","chunk"},…]}`; a degree for reductions along trees, lengths of blocks for
 /// long messages, no times without a length, and of block and chunk at most one.
 pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> io::Result<()> {
@@ -83,6 +84,7 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
         collective: plan.operation.name(),
         members: plan.members,
         root: plan.root,
+        title: text::headline(plan),
         way: plan.way.name(),
         degree: degree(plan.way),
         block_bytes: is_long.then(|| plan.block_bytes()),

@@ -4,7 +4,6 @@
 mod explain;
 mod json;
 mod options;
-mod picture;
 mod plan;
 mod show;
 mod text;

@@ -1,9 +1,6 @@
 //! Runs `rdmc plan --collective`.
 
-use std::{
-    io::{BufWriter, Write},
-    path::Path,
-};
+use std::io::{BufWriter, Write};
 
 use collective::{Way, model::Parameters};
 
@@ -11,11 +8,10 @@ use super::{
     explain::Explanation,
     json,
     options::{Operation, Options},
-    picture,
     plan::Plan,
     text,
 };
-use crate::{failure::Failure, output, plan::svg};
+use crate::{failure::Failure, output};
 
 /// The requested plan.
 pub struct Request<'a> {
@@ -25,10 +21,9 @@ pub struct Request<'a> {
     pub bytes: Option<u64>,
     pub explain: bool,
     pub json: bool,
-    pub svg: Option<&'a Path>,
 }
 
-/// Prints or draws the operation, or compares ways.
+/// Prints the operation, or compares ways.
 pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     let Some(operation) = request.options.collective else { return Ok(()) };
     if operation == Operation::Broadcast && request.options.degree.is_some() {
@@ -40,12 +35,6 @@ pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     }
     let plan = plan(operation, request)?;
     plan.check_size()?;
-    if let Some(path) = request.svg {
-        svg::save(path, &picture::of(&plan)?)?;
-        if !request.json {
-            return Ok(());
-        }
-    }
     let time = request.bytes.map(|bytes| (bytes, plan.time(&parameters)));
     output::print(|out| {
         let mut out = BufWriter::with_capacity(1 << 16, out);

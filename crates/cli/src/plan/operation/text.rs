@@ -7,7 +7,7 @@ use plan::size;
 
 use super::{plan::Plan, write::Part};
 
-/// The line above a table and the title of a picture.
+/// The line above a table, and the title in JSON.
 pub fn headline(plan: &Plan) -> String {
     let members = count(plan.members.into(), "member");
     let mut how = match plan.way {

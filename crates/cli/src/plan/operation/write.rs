@@ -20,11 +20,6 @@ impl Phase {
             Self::AllGather => "all-gather",
         }
     }
-
-    /// Whether the target folds what it gets; otherwise it keeps a copy.
-    pub const fn folds(self) -> bool {
-        matches!(self, Self::Reduce | Self::Exchange | Self::ReduceScatter)
-    }
 }
 
 /// The part of a long message or of contributions that is written.

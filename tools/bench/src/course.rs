@@ -3,7 +3,10 @@
 
 use std::{collections::HashMap, ops::Range};
 
+use serde_json::{Value, json};
 use trace::{Lasting, Moment, Reason, Slice, What};
+
+use crate::report::{Report, number};
 
 /// A block in transit, from the source's post to the target's completion.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,6 +110,43 @@ impl Course {
     pub fn members(&self) -> u32 {
         let ends = self.transfers.iter().map(|transfer| transfer.from.max(transfer.to));
         ends.max().map_or(0, |last| last + 1)
+    }
+
+    /// Adds the tables that a picture is drawn from; times are since the first post.
+    pub fn add_to(&self, report: &mut Report) {
+        let start_ns = self.span().start;
+        let us = |ns: u64| number((ns - start_ns) as f64 / 1e3);
+        report.data("transfers");
+        for transfer in &self.transfers {
+            report.row([
+                ("source", json!(transfer.from)),
+                ("target", json!(transfer.to)),
+                ("block", json!(transfer.block)),
+                ("step", json!(transfer.step)),
+                ("start_us", us(transfer.time.start)),
+                ("end_us", us(transfer.time.end)),
+            ]);
+        }
+        report.data("waits");
+        for wait in &self.waits {
+            report.row([
+                ("member", json!(wait.member)),
+                ("of_member", json!(wait.peer)),
+                ("reason", Value::from(reason_name(wait.reason))),
+                ("block", json!(wait.block)),
+                ("start_us", us(wait.time.start)),
+                ("end_us", us(wait.time.end)),
+            ]);
+        }
+    }
+}
+
+/// As tables name it.
+pub fn reason_name(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Block => "block",
+        Reason::Credit => "credit",
+        Reason::Memory => "memory",
     }
 }
 
