@@ -100,7 +100,7 @@ class Pictures(unittest.TestCase):
             course.draw({**document, "transfers": transfers * 4_000}, self.file)
 
     def test_marks_are_round_and_values_have_units(self) -> None:
-        self.assertEqual(ticks(Axis("", unit="count"), [0.5]), [0, 1])
+        self.assertEqual(ticks(Axis("", unit="count"), [1]), [0, 1])
         self.assertEqual(ticks(Axis("", 2), [2, 9]), [2, 4, 8, 16])
         self.assertEqual([number(text) for text in ("16 KiB", "4:1", "1/1024", "0")], [16384, 4, 1e4 / 1024, 0])
 
