@@ -79,7 +79,7 @@ def best(rows: list[Row], column: str, *key: str) -> list[Row]:
 
 
 def shaped(document: Document) -> Figure:
-    # All choices of the cost model are one line.
+    """The rate of the mean time. All choices of the cost model are one line."""
     rows = [{**row, "algorithm": row["algorithm"].split(":")[0]} for row in document["rows"]]
     rows = best(rows, "time_s", "algorithm", "length", "members")
     is_one = len({row["algorithm"] for row in rows}) == 1
@@ -103,7 +103,7 @@ def scale(document: Document) -> list[Row]:
     bounds = []
     for platform in dict.fromkeys(row["platform"] for row in document["rows"]):
         own = [row for row in document["rows"] if row["platform"] == platform]
-        known = next(row for row in own if row["steps"])
+        known = min((row for row in own if row["steps"]), key=lambda row: row["members"])
         blocks = round(known["limit"] * known["steps"])
         block_ms = known["time_ms"] * known["of_the_rate"] / blocks
         for members in sorted({row["members"] for row in own}):
@@ -134,10 +134,6 @@ def peers(operation: str, column: str, about: str) -> Figure:
                   (Y(column, Axis("time", 10, "us"), about + ", {members} members", "{program}"),), rows, "all", operation)
 
 
-def fitted(document: Document) -> list[Row]:
-    return [row for row in document["model_points"] if row["operation"] == "broadcast" and row["block_bytes"] == 3073]
-
-
 SHARE, GBIT, US, TIME = Axis("share of the links' rate"), Axis("Gbit/s"), Axis("µs"), Axis("time", unit="us")
 MEMBERS, LENGTH = Axis("members", unit="count"), Axis("length", 4, "bytes")
 TO_16, FITTED, RULE = "broadcast to 16, {source}", "broadcast, {source}, and the fitted model", "Notifications received: {rule}"
@@ -155,7 +151,7 @@ FIGURES: dict[str, tuple[Figure | Callable[[Document], Figure], ...]] = {
     "scale": (Figure("Time to the last member against the number of members", "members", Axis("members", 2), tuple(
         Y(column, Axis("time", 10, "ms"), "{network}", line, style=style) for column, line, style in (
             ("fewest_ms", "fewest steps", "dotted"), ("time_ms", "{algorithm}", "solid"), ("mpi_ms", "{algorithm}", "dashed"))), scale),),
-    "store": (Figure("Distribution of latencies", "latency_s", Axis("latency", 10, "s"), (
+    "store": (Figure("Distribution of latencies", "latency_ms", Axis("latency", 10, "ms"), (
         Y("share", Axis("share of objects with at most this latency"), "{in_flight} in flight", "{algorithm}"),), "latencies"),),
     "overlapping": (Figure("Bandwidth of all groups together against their size", "members", Axis("members of every group", unit="count"), (
         Y("of_a_link", Axis("of a link's rate, all groups together"), "{network}, {length}", "{who}", "error"),), overlapping),),
@@ -163,7 +159,8 @@ FIGURES: dict[str, tuple[Figure | Callable[[Document], Figure], ...]] = {
         Y("MB_per_s", Axis("MB/s"), "MB/s, {length}", "{completion}"),
         Y("cpu_share_per_member", Axis("cores"), "cores per member, {length}", "{completion}"))),),
     "racks": (Figure("Bandwidth against oversubscription", "oversubscribed", Axis("times that uplinks are oversubscribed", unit="count"), (
-        Y("of_rate", SHARE, "Ranks {layout} over racks", "{algorithm}"),)),),
+        Y("of_rate", SHARE, "Ranks {layout} over racks", "{algorithm}"),),
+        lambda document: [row for row in document["rows"] if row["oversubscribed"] != "full bisection"]),),
     "push": (Figure("Bandwidth of a push against the rate of the links", "mbit", Axis("Mbit/s", unit="count"), (
         Y("of_rate", SHARE, "MTU {mtu}", "{way}"),)),),
     "collectives": (
@@ -174,7 +171,7 @@ FIGURES: dict[str, tuple[Figure | Callable[[Document], Figure], ...]] = {
             Y("send_receive", TIME, TO_16, "send/receive", style="dashed")), "fig6_7", "fig6_7", "fig6-7"),
         Figure("Broadcast measured and by the model: figure 8", "bytes", LENGTH, (
             Y("time_us", TIME, FITTED, "{members} members"),
-            Y("model_us", TIME, FITTED, "{members} by model", style="dashed", like="{members} members")), fitted, "model_points", "fig8"),
+            Y("model_us", TIME, FITTED, "{members} by model", style="dashed", like="{members} members")), "fig8", "fig8", "fig8"),
         Figure("Broadcast to many members: figures 9 and 10", "bytes", LENGTH, (
             Y("simulated", TIME, TO_MANY, "blocks of 3073 B"),
             Y("model", TIME, TO_MANY, "by the model", style="dashed", like="blocks of 3073 B"),
@@ -221,4 +218,5 @@ def charts(document: Document) -> list[Chart]:
     if document.get("benchmark") == "in-switch" and "read_us" in first:
         return [storage(document).chart(document)]
     figures = [one(document) if callable(one) else one for one in FIGURES.get(document.get("benchmark", ""), ())]
-    return [figure.chart(document) for figure in figures if not figure.has or figure.has in first or document.get(figure.has)]
+    drawn = [figure.chart(document) for figure in figures if not figure.has or figure.has in first or document.get(figure.has)]
+    return [chart for chart in drawn if chart.panels]

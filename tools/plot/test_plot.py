@@ -84,7 +84,7 @@ class Pictures(unittest.TestCase):
         rates = [{"rule": "all", "flow": flow, "at_ms": at, "gbit_per_s": at} for flow in ("a", "b") for at in (0, 5)]
         picture = self.drawn({"benchmark": "in-switch", "rows": [{"phase": 1}], "rates": rates})
         self.assertIn(">Notifications received: all</text>", picture)
-        latencies = [{"in_flight": 1, "algorithm": "chain", "latency_s": 0.1 * at, "share": at / 4} for at in range(1, 5)]
+        latencies = [{"in_flight": 1, "algorithm": "chain", "latency_ms": 100 * at, "share": at / 4} for at in range(1, 5)]
         self.assertIn(">1 in flight</text>", self.drawn({"benchmark": "store", "rows": [{}], "latencies": latencies}))
 
     def test_a_course_has_every_transfer_at_both_its_ends(self) -> None:

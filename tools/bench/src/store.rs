@@ -206,7 +206,7 @@ impl Args {
                 report.row([
                     ("in_flight", json!(one.in_flight)),
                     ("algorithm", json!(one.algorithm.name())),
-                    ("latency_s", number(seconds)),
+                    ("latency_ms", number(seconds * 1e3)),
                     ("share", number((index + 1) as f64 / one.latencies.len() as f64)),
                 ]);
             }

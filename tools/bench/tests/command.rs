@@ -515,6 +515,8 @@ fn invalid_arguments_are_refused() {
     for arguments in [
         "local --blocks 0",
         "local --members 1",
+        "overlap --rate 500",
+        "overlapping --members 2 --senders half",
         "sim --algorithm fast",
         "offload --members 1",
         "offload --delays-ms 1",

@@ -18,6 +18,9 @@ use crate::{
     outcome::{Outcome, Usage},
 };
 
+/// The longest message that is written into the receivers' rings.
+const WRITTEN_BYTES_MAX: u64 = 64 << 10;
+
 /// What is sent.
 #[derive(Clone, Debug)]
 pub enum Work {
@@ -172,10 +175,14 @@ impl Work {
         let in_flight = values.number("in-flight", 1..=64)?;
         let memory = values.choice("memory", &Memory::NAMES)?;
         let paths = [("relayed", false), ("written", true)];
+        let small = values.choice("path", &paths)?.unwrap_or(false);
+        if small && bytes > WRITTEN_BYTES_MAX {
+            return Err(Usage("--bytes: written messages have at most 64KiB".into()).into());
+        }
         let job = Job {
             messages,
             messages_in_flight: in_flight.unwrap_or(if messages > 1 { 2 } else { 1 }),
-            small: values.choice("path", &paths)?.unwrap_or(false),
+            small,
             verify: values.flag("verify")?,
             memory: memory.unwrap_or(Memory::AheadTouched),
             ..Job::one(algorithm, block, bytes)

@@ -189,7 +189,7 @@ fn setting(name: &str, found: &Found) -> Option<Value> {
             _ => json!(1),
         },
         "completion" => json!(place.equipment.completion.name()),
-        "own_core" => json!(cores(place.members).is_some()),
+        "own_core" => json!(values.flag("own-cores").ok()? && cores(place.members).is_some()),
         "layout" => json!(if place.layout == Layout::Packed { "packed" } else { "scattered" }),
         "oversubscribed" => match place.oversubscription {
             Some(times) => json!(format!("{times}:1")),

@@ -135,7 +135,12 @@ impl Description {
             };
             all = all.iter().flat_map(with).collect();
         }
-        all.into_iter().filter(|values| self.is_measured(values)).map(Case::new).collect()
+        let cases = all.into_iter().filter(|values| self.is_measured(values)).map(Case::new);
+        let cases: Vec<Case> = cases.collect::<Outcome<_>>()?;
+        if cases.is_empty() {
+            return Err(Usage("with these options nothing is measured".into()).into());
+        }
+        Ok(cases)
     }
 
     /// The values of a setting that is combined. Algorithms may have others ahead of them, by a setting for each.
@@ -182,6 +187,14 @@ impl Description {
             text = text.replace(&format!("{{{name}}}"), &values.join(", "));
         }
         text
+    }
+
+    /// The settings that no row has.
+    pub fn settings_note(&self) -> String {
+        let is_fixed = |name: &&String| !self.file.axes.contains(*name);
+        let texts = self.settings.keys().filter(is_fixed);
+        let texts = texts.map(|name| format!("{name} {}", self.settings[name].join(",")));
+        format!("settings: {}.", texts.collect::<Vec<_>>().join("; "))
     }
 
     pub fn notes(&self) -> impl Iterator<Item = &str> {

@@ -68,7 +68,12 @@ fn measure(name: &'static str, description: &Description, output: &Output) -> Ou
     let cases = description.cases()?;
     let mut report = Report::new(name, description.what());
     let mut found: Vec<Found> = Vec::new();
+    let mut notes = vec![description.settings_note()];
     for cases in cases.chunk_by(|one, other| one.place == other.place) {
+        let place = cases[0].place.text();
+        if !notes.contains(&place) {
+            notes.push(place);
+        }
         let mut site = Site::start(&cases[0], &interrupt)?;
         let title = cases[0].title();
         let results = alternate(cases.len(), description.repeats()?, &title, |index| {
@@ -84,6 +89,7 @@ fn measure(name: &'static str, description: &Description, output: &Output) -> Ou
         report.row(description.row(one, &found)?);
     }
     description.notes().for_each(|note| report.note(note));
+    notes.into_iter().for_each(|note| report.note(note));
     report.print(output);
     Ok(())
 }

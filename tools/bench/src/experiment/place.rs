@@ -105,6 +105,9 @@ impl Place {
         }
         if place.network == Network::Lab {
             place.lab().check().map_err(|error| Usage(error.to_string()))?;
+        } else if values.text("rate").is_some() || values.flag("small-burst")? {
+            let remedy = "only links have a rate: add --network lab";
+            return Err(Usage(format!("--rate, --small-burst: {remedy}")).into());
         }
         Ok(place)
     }
@@ -144,6 +147,19 @@ impl Place {
         let mbit = self.link.rate.mbit() * hosts_of_rack / oversubscription;
         let uplink = self.link.at_rate(Rate::from_mbit(mbit.round() as u64));
         LabSettings { racks: self.racks, uplink: Some(uplink), ..lab }
+    }
+
+    /// What members communicate over, in a sentence.
+    pub fn text(&self) -> String {
+        let (members, network) = (self.members, self.equipment.network());
+        if self.network == Network::Loopback {
+            return format!("{members} members: {network}.");
+        }
+        let link = self.link;
+        let uplink = self.lab().uplink.filter(|_| self.long.is_none());
+        let uplinks = uplink.map_or(String::new(), |link| format!(", uplinks of {}", link.rate));
+        let burst_kb = link.burst_bytes() as f64 / 1e3;
+        format!("{members} members: links of {}, bursts of {burst_kb:.0} kB{uplinks}; {network}.", link.rate)
     }
 
     /// The host of each rank.

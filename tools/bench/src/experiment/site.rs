@@ -140,10 +140,11 @@ impl Site {
         let mut counts = [LongLinkCounts::default(); 2];
         let (lab, long) = (&self.lab, &self.long);
         let all = self.processes.run_after(job, || {
-            if let Some(lab) = lab {
-                crossed = lab.uplink_bytes()?;
+            match (lab, long) {
+                (_, Some(long)) => counts = long.counts(),
+                (Some(lab), None) => crossed = lab.uplink_bytes()?,
+                (None, None) => {}
             }
-            counts = long.as_ref().map_or(counts, LongLink::counts);
             Ok(())
         })?;
         let mut run = Run::of_members(&all)?;
