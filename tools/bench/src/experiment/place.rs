@@ -159,7 +159,10 @@ impl Place {
         let uplink = self.lab().uplink.filter(|_| self.long.is_none());
         let uplinks = uplink.map_or(String::new(), |link| format!(", uplinks of {}", link.rate));
         let burst_kb = link.burst_bytes() as f64 / 1e3;
-        format!("{members} members: links of {}, bursts of {burst_kb:.0} kB{uplinks}; {network}.", link.rate)
+        format!(
+            "{members} members: links of {}, bursts of {burst_kb:.0} kB{uplinks}; {network}.",
+            link.rate
+        )
     }
 
     /// The host of each rank.

@@ -184,7 +184,8 @@ impl Bench<'_> {
                 return Err("not the line of a layer".into());
             };
             let place = seen.get_mut(rank.parse::<usize>()?).ok_or("a third member")?;
-            let counts = counts.iter().map(|count| count.parse()).collect::<Result<Vec<u64>, _>>()?;
+            let counts =
+                counts.iter().map(|count| count.parse()).collect::<Result<Vec<u64>, _>>()?;
             *place = Some(Seen { us: us.parse()?, sleeps: sleeps.parse()?, counts });
             Ok(seen.iter().all(Option::is_some))
         })?;
