@@ -103,7 +103,8 @@ fn json_reaches_all() {
 
 #[test]
 fn json_has_the_fields_in_order() {
-    let expected = "{\"schema\":1,\"collective\":\"broadcast\",\"members\":2,\"root\":1,\"way\":\"trees\",\"bytes\":4,\"best_seconds\":9.002e-6,\
+    let expected = "{\"schema\":1,\"collective\":\"broadcast\",\"members\":2,\"root\":1,\"title\":\"broadcast: 2 members, root 1, 1 step\",\
+                    \"way\":\"trees\",\"bytes\":4,\"best_seconds\":9.002e-6,\
                     \"worst_seconds\":9.002e-6,\"steps\":1,\"transfers\":[{\"step\":0,\"phase\":\"broadcast\",\
                     \"source\":1,\"target\":0}]}\n";
     assert_eq!(stdout("--collective broadcast --members 2 --root 1 --bytes 4 --json"), expected);

@@ -51,7 +51,7 @@ fn a_file_is_replicated() {
     let Some(program) = example("broadcast") else { return };
     let place = tempfile::tempdir().expect("a directory");
     let path = |name: &str| place.path().join(name).display().to_string();
-    let contents: Vec<u8> = (0..3_000_000_u32).map(|index| (index * 31 >> 3) as u8).collect();
+    let contents: Vec<u8> = (0..3_000_000_u32).map(|index| ((index * 31) >> 3) as u8).collect();
     fs::write(path("file"), &contents).expect("a file");
     let members = members(3);
     let receivers =
