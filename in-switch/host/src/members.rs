@@ -25,7 +25,7 @@ use tonic::{Streaming, codegen::tokio_stream::wrappers::ReceiverStream, transpor
 use crate::daemon::shutting_down;
 
 /// Deadline for all members' answers.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(15);
+const JOIN_TIMEOUT: Duration = Duration::from_secs(40);
 /// Deadline for members to close their streams at the end.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 /// Messages to a member: invitation, ready, and at most two ends.

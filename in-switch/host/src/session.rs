@@ -26,7 +26,7 @@ use crate::{
 /// Deadline of a stream's first message.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Deadline of an application's answer to an offer: below the sender's own.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Unread events of a membership: joined, renewed and left.
 const JOIN_EVENTS_MAX: usize = 3;
 /// How often a delegation is renewed in the time for which it is valid.

@@ -1,6 +1,6 @@
 //! Measurements that files describe (`experiments/*.toml`): settings, of which each may have several values, and columns.
 //!
-//! [`Description`] reads a file and the options that replace its settings, and combines the values into a [`Case`] for each
+//! [`Description`] reads a file and the options that replace its settings, and combines the values into a [`Case`](case::Case) for each
 //! row. Cases at the same [`Place`](place::Place) share a [`Site`]: the network, the members' processes and the other
 //! connections. They are measured in alternating order ([`alternate`]), and [`columns`] makes a row of each case's runs.
 
