@@ -24,7 +24,7 @@ matplotlib.rcParams.update({
 
 
 class TooLarge(Exception):
-    """A picture that nobody could read."""
+    """The picture would be too large to read."""
 
 
 def sheet(width: float, height: float) -> Figure:

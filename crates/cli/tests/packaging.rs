@@ -436,7 +436,7 @@ fn the_image_has_a_user_and_bases_that_can_be_pinned() {
     assert!(text.contains("\nFROM ${RUST_IMAGE} AS build\n"), "{text}");
 }
 
-/// Arguments are seen by everybody on a machine (docs/guide/security.md).
+/// Arguments are visible to all users of a machine (docs/guide/security.md).
 #[test]
 fn no_command_in_a_document_has_a_secret_in_its_arguments() {
     let parts = ["guide", "reference", "internals"];
