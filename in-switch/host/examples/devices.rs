@@ -8,11 +8,13 @@
 //! devices send SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
 //! devices outlive SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
 //! devices outlive-as-adapter SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
+//! devices outlive-unwatched SOCKET DEVICE INTERFACE ADDRESS SERVICE DAEMON...
 //! ```
 //!
 //! `send` makes groups of the first, of the first two, and so on; `outlive` makes one of all, and prints when
 //! the first receiver has to be killed; `outlive-as-adapter` when it has to fall silent, which the sender's queue
-//! pair bears no longer than an adapter's. A group gets rounds of one message of each kind, all of one length.
+//! pair bears no longer than an adapter's; `outlive-unwatched`, which has to fail, gives up before the daemons'
+//! keepalive can notice it. A group gets rounds of one message of each kind, all of one length.
 //! Receivers have memory for one round, and are ready for the next when they have compared it. One that finds
 //! a difference leaves the group with it as the reason, so that the sender fails, too.
 
@@ -47,8 +49,12 @@ const STREAM_ROUNDS: u32 = 10;
 /// `outlive-as-adapter`'s: the queue pair fails after 7 timeouts, an adapter's after 8. These devices take 7 retries, with
 /// which there are 8, for "for ever".
 const RETRIES_OF_ADAPTER: u8 = 6;
-/// Eight times the usual 134 ms (code 15), as are switch's and daemon's times (`slower` in tools/rdma-vm/guest/network).
-const TIMEOUT_OF_ADAPTER: u8 = 18;
+/// Sixteen times the usual 134 ms (code 15): the times of switch and daemons are twelve times theirs (`slower` in
+/// tools/rdma-vm/guest/network).
+const TIMEOUT_OF_ADAPTER: u8 = 19;
+/// `outlive-unwatched`'s: 3 timeouts of 537 ms. A keepalive notices a silent host after 5 s at the earliest.
+const RETRIES_UNWATCHED: u8 = 2;
+const TIMEOUT_UNWATCHED: u8 = 17;
 /// In the immediate of a group's last message. The other bits are the round.
 const LAST: u32 = 1 << 31;
 /// Each kind of message has a place in memory.
@@ -171,8 +177,10 @@ impl End {
 enum Death {
     /// With its machine.
     Killed,
-    /// Nothing comes from it, and nothing gets to it.
+    /// Nothing gets to it.
     Silent,
+    /// The same, and the sender's daemon does not look for it.
+    Unwatched,
 }
 
 const fn connection(peer: IpAddr, peer_qpn: u32, psn_first: u32, mtu_bytes: u32) -> Connection {
@@ -248,9 +256,12 @@ impl<'a> Sending<'a> {
         };
         let made = group.created();
         let mut connection = connection(made.virtual_address, made.id, made.psn_first, mtu_bytes);
-        if outlives == Some(Death::Silent) {
-            (connection.timeout, connection.retries) = (TIMEOUT_OF_ADAPTER, RETRIES_OF_ADAPTER);
-        }
+        let patience = (connection.timeout, connection.retries);
+        (connection.timeout, connection.retries) = match outlives {
+            None | Some(Death::Killed) => patience,
+            Some(Death::Silent) => (TIMEOUT_OF_ADAPTER, RETRIES_OF_ADAPTER),
+            Some(Death::Unwatched) => (TIMEOUT_UNWATCHED, RETRIES_UNWATCHED),
+        };
         queue_pair.connect(&connection)?;
         Ok(Self { end, queue_pair, group, plan, outlives, has_outlived: false })
     }
@@ -280,7 +291,9 @@ impl<'a> Sending<'a> {
             }
             match self.outlives.filter(|_| round == STREAM_ROUNDS) {
                 Some(Death::Killed) => println!("the first receiver is to die now"),
-                Some(Death::Silent) => println!("the first receiver is to fall silent now"),
+                Some(Death::Silent | Death::Unwatched) => {
+                    println!("the first receiver is to fall silent now");
+                }
                 None => {}
             }
         }
@@ -549,6 +562,9 @@ fn main() -> Outcome<()> {
             ("outlive", [_, _, ..]) => outlive(&mut end, service, daemons, Death::Killed).await,
             ("outlive-as-adapter", [_, _, ..]) => {
                 outlive(&mut end, service, daemons, Death::Silent).await
+            }
+            ("outlive-unwatched", [_, _, ..]) => {
+                outlive(&mut end, service, daemons, Death::Unwatched).await
             }
             _ => Err("that makes no sense".into()),
         }
