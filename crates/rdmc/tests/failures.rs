@@ -588,16 +588,16 @@ fn a_group_that_was_idle_for_long_has_not_stalled() {
     let world = World::start(2);
     let settings = |rank| {
         let mut settings = pipeline(1, 2)(rank);
-        settings.stall_timeout = Duration::from_millis(200);
+        settings.stall_timeout = Duration::from_secs(1);
         settings
     };
     let groups = world.join(settings);
     for message in 0..2 {
-        thread::sleep(Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(1200));
         let sent = groups[0].0.try_send(Region::from_vec(contents(message, 5_000))).unwrap();
         sent.wait(PATIENCE).unwrap();
     }
-    thread::sleep(Duration::from_millis(300));
+    thread::sleep(Duration::from_millis(1200));
     close_all(&groups).into_iter().for_each(|closed| closed.unwrap());
     world.close();
 }
