@@ -86,7 +86,8 @@ pub unsafe extern "C" fn rdmc_device_open(
 unsafe fn operate(
     device: *const DeviceHandle,
     team: *const Team,
-    (address, length): (u64, u64),
+    address: u64,
+    length: u64,
     stream: usize,
     act: impl FnOnce(&mut TeamStaging, &rdmc::Team, &DeviceMemory, &Stream) -> Result<(), gpu::Error>,
 ) -> Outcome<()> {
@@ -123,7 +124,7 @@ pub unsafe extern "C" fn rdmc_team_broadcast_device(
     let broadcast = || {
         // SAFETY: device and team are not freed during this call; memory and stream remain valid until the copies have ended.
         unsafe {
-            operate(device, team, (address, length), stream, |staging, team, memory, stream| {
+            operate(device, team, address, length, stream, |staging, team, memory, stream| {
                 staging.broadcast(team, root, memory, stream, timeout)
             })
         }
@@ -157,8 +158,8 @@ pub unsafe extern "C" fn rdmc_team_all_reduce_device(
             length.ok_or_else(|| Problem::invalid(format!("{count} elements are too many")))?;
         // SAFETY: device and team are not freed during this call; memory and stream remain valid until the copies have ended.
         unsafe {
-            operate(device, team, (address, length), stream, |staging, team, memory, stream| {
-                staging.all_reduce(team, memory, (element, op), stream, timeout)
+            operate(device, team, address, length, stream, |staging, team, memory, stream| {
+                staging.all_reduce(team, memory, element, op, stream, timeout)
             })
         }
     };

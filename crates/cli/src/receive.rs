@@ -253,7 +253,7 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
         };
         let token = Some(token);
         let settings = ReceiverSettings { token, stop, ..ReceiverSettings::new(host, placement) };
-        connect((&addresses, &networks), port, &secret, &settings)
+        connect(&addresses, &networks, port, &secret, &settings)
     })
 }
 
@@ -270,7 +270,8 @@ fn named(host: String) -> Result<String, Failure> {
 }
 
 fn connect(
-    (addresses, networks): (&[IpAddr], &[Network]),
+    addresses: &[IpAddr],
+    networks: &[Network],
     port: u16,
     secret: &Secret,
     settings: &ReceiverSettings,

@@ -80,7 +80,7 @@ impl Hosts {
     }
 
     /// Makes a directory of this owner and mode.
-    fn directory(&self, path: &str, (owner, mode): (u32, u32)) -> PathBuf {
+    fn directory(&self, path: &str, owner: u32, mode: u32) -> PathBuf {
         let path = self.path(path);
         fs::create_dir(&path).unwrap();
         own(&path, owner, mode);
@@ -115,10 +115,10 @@ fn directories_of_the_host_keep_owner_group_mode_and_attributes() {
     }
     for option in ["", " --atomic"] {
         let hosts = Hosts::new();
-        hosts.directory("dst", (0, 0o755));
-        let top = hosts.directory("dst/src", (USER, 0o2775));
-        let inner = hosts.directory("dst/src/d", (USER, 0o755));
-        let private = hosts.directory("dst/src/logs", (OTHER, 0o700));
+        hosts.directory("dst", 0, 0o755);
+        let top = hosts.directory("dst/src", USER, 0o2775);
+        let inner = hosts.directory("dst/src/d", USER, 0o755);
+        let private = hosts.directory("dst/src/logs", OTHER, 0o700);
         let attribute = |path: &Path, name: &str| {
             let mut read = Command::new("getfattr");
             let read = read.args(["-n", name, "--only-values"]).arg(path).output();
@@ -157,8 +157,8 @@ fn a_directory_of_ones_own_below_a_foreign_one_is_a_destination() {
     }
     let hosts = Hosts::new();
     // Nor can it be read.
-    hosts.directory("scratch", (0, 0o711));
-    let own = hosts.directory("scratch/me", (USER, 0o755));
+    hosts.directory("scratch", 0, 0o711);
+    let own = hosts.directory("scratch/me", USER, 0o755);
     let outcome = hosts.push_as(USER, "src/ --dest {}/scratch/me");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     assert_eq!(fs::read(own.join("d/g")).unwrap(), b"new");
@@ -182,8 +182,8 @@ fn files_and_private_directories_of_others_stay_and_do_no_harm() {
         return;
     }
     let hosts = Hosts::new();
-    let shared = hosts.directory("shared", (USER, 0o777));
-    let private = hosts.directory("shared/private", (OTHER, 0o700));
+    let shared = hosts.directory("shared", USER, 0o777);
+    let private = hosts.directory("shared/private", OTHER, 0o700);
     let file = hosts.path("shared/his");
     fs::write(&file, "his").unwrap();
     own(&file, OTHER, 0o600);
@@ -192,7 +192,7 @@ fn files_and_private_directories_of_others_stay_and_do_no_harm() {
     assert_eq!(fs::read(shared.join("f")).unwrap(), b"new");
     assert_eq!((owner(&private).0, owner(&file)), (OTHER, (OTHER, OTHER, 0o600)));
     // What cannot be written is refused before anything is sent.
-    let foreign = hosts.directory("shared/d/inner", (OTHER, 0o755));
+    let foreign = hosts.directory("shared/d/inner", OTHER, 0o755);
     fs::create_dir(hosts.path("src/d/inner")).unwrap();
     fs::write(hosts.path("src/d/inner/x"), "x").unwrap();
     fs::write(hosts.path("src/f"), "newer").unwrap();
@@ -202,7 +202,7 @@ fn files_and_private_directories_of_others_stay_and_do_no_harm() {
     assert!(outcome.err.contains(&named), "{outcome:?}");
     assert_eq!(fs::read(shared.join("f")).unwrap(), b"new", "nothing is written");
     // So is the file of another in a directory with the sticky bit.
-    let sticky = hosts.directory("sticky", (0, 0o1777));
+    let sticky = hosts.directory("sticky", 0, 0o1777);
     fs::write(sticky.join("f"), "his").unwrap();
     own(&sticky.join("f"), OTHER, 0o644);
     let outcome = hosts.push_as(USER, "src/ --dest {}/sticky");
@@ -217,8 +217,8 @@ fn directories_of_others_that_keep_their_modes_and_times_are_named() {
         return;
     }
     let hosts = Hosts::new();
-    let shared = hosts.directory("shared", (OTHER, 0o777));
-    let inner = hosts.directory("shared/d", (OTHER, 0o777));
+    let shared = hosts.directory("shared", OTHER, 0o777);
+    let inner = hosts.directory("shared/d", OTHER, 0o777);
     let push = "src/ --dest {}/shared";
     for dry_run in [" -n", ""] {
         let outcome = hosts.push_as(USER, &format!("{push}{dry_run}"));

@@ -48,7 +48,9 @@ fn check_schema(event: &Value) {
             "s" => value == "t",
             "bp" => value == "e",
             "args" if phase == "M" => is_label(&event["name"], value),
-            "args" => value.as_object().is_some_and(|facts| facts.iter().all(is_fact)),
+            "args" => value
+                .as_object()
+                .is_some_and(|facts| facts.iter().all(|(name, value)| is_fact(name, value))),
             _ => value.as_str().is_some_and(|text| !text.is_empty()),
         };
         assert!(is_right, "{name} is wrong: {event}");
@@ -65,7 +67,7 @@ fn is_label(name: &Value, args: &Value) -> bool {
         }
 }
 
-fn is_fact((name, value): (&String, &Value)) -> bool {
+fn is_fact(name: &String, value: &Value) -> bool {
     if name == "unfinished" { value.is_boolean() } else { value.is_u64() }
 }
 

@@ -97,8 +97,9 @@ impl<T: Transport> Engine<T> {
             settings.small = None;
         }
         self.groups_made += 1;
-        let disks = (Arc::clone(&self.disks), self.groups_made);
-        let mut group = Group::new(settings, offload, self.transport.now(), disks)?;
+        let disks = Arc::clone(&self.disks);
+        let now = self.transport.now();
+        let mut group = Group::new(settings, offload, now, disks, self.groups_made)?;
         let connected = self.connect(&mut group, links);
         if let Err(error) = connected.and_then(|()| group.expose_ring(&mut self.transport)) {
             group.transfers.peers.close(&mut self.transport);

@@ -45,13 +45,14 @@ enum Phase {
 }
 
 impl Group {
-    /// Makes a group. `disks`: what reads and writes files, and a number that is unique in the
+    /// Makes a group. `disks` reads and writes files; `id` is a number that is unique in the
     /// engine.
     pub(crate) fn new(
         settings: GroupSettings,
         offload: Offload,
         now: Duration,
-        disks: (Arc<dyn Disks>, u64),
+        disks: Arc<dyn Disks>,
+        id: u64,
     ) -> Result<Self, Error> {
         let rank = settings.rank;
         Ok(Self {
@@ -64,7 +65,7 @@ impl Group {
             small: Small::new(&settings),
             wait_times: WaitTimes::new(rank),
             stalls: Stalls::new(rank, settings.stall_timeout, now),
-            transfers: Transfers::new(settings, offload, disks)?,
+            transfers: Transfers::new(settings, offload, disks, id)?,
             phase: Phase::Running,
         })
     }
@@ -214,8 +215,7 @@ impl Group {
             Completion::Received { token, bytes, immediate, .. } => {
                 self.transfers.peers.post_completed();
                 self.stalls.note_activity(rank);
-                let (id, block) = (ReceiveId(token.0), (bytes, immediate));
-                self.transfers.received(rank, id, block, now)
+                self.transfers.received(rank, ReceiveId(token.0), bytes, immediate, now)
             }
             Completion::Cancelled { token, .. } => {
                 self.transfers.missed(ReceiveId(token.0));

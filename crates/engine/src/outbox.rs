@@ -37,7 +37,7 @@ pub(crate) enum Contents {
 
 impl Outbox {
     /// Queues a send behind those to the same target.
-    pub(crate) fn queue(&mut self, target: u32, (id, block): (SendId, u32), from: From) {
+    pub(crate) fn queue(&mut self, target: u32, id: SendId, block: u32, from: From) {
         self.count += 1;
         self.by_target.entry(target).or_default().push_back(Waiting { id, block, from });
     }

@@ -55,7 +55,9 @@ impl Slot {
     /// Of the message `number`, whose first byte is at `start` of the ring. `ends_batch`: the root is told
     /// of freed slots once this one is free, if not before.
     pub(crate) fn new(
-        (ring, start, bytes): (&PeerMemory, usize, usize),
+        ring: &PeerMemory,
+        start: usize,
+        bytes: usize,
         number: u64,
         ends_batch: bool,
         tally: &Tally,

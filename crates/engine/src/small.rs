@@ -284,7 +284,7 @@ impl Small {
         let End::Receiver { ring, freed, tally, .. } = &self.end else { return None };
         let (index, start, bytes) = self.find(number)?;
         let ends_batch = (freed + index as u64 + 1).is_multiple_of(batch(self.limits));
-        Some(Slot::new((ring, start, bytes as usize), number, ends_batch, tally))
+        Some(Slot::new(ring, start, bytes as usize, number, ends_batch, tally))
     }
 
     /// Notes that the application has copied a message out of its slot, and is done with it. Returns its

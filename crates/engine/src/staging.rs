@@ -98,7 +98,8 @@ impl Staging {
     pub(crate) fn queue_send(
         &mut self,
         target: u32,
-        send: (SendId, u32),
+        id: SendId,
+        block: u32,
         region: &Region,
         place: Place,
         bytes: u64,
@@ -112,7 +113,7 @@ impl Staging {
         } else {
             From::Ready(Contents::Whole(region.read(range(place.1, bytes))?))
         };
-        self.outbox.queue(target, send, from);
+        self.outbox.queue(target, id, block, from);
         Ok(())
     }
 

@@ -54,7 +54,8 @@ impl Transfers {
     pub(crate) fn new(
         settings: GroupSettings,
         offload: Offload,
-        (disks, id): (Arc<dyn Disks>, u64),
+        disks: Arc<dyn Disks>,
+        id: u64,
     ) -> Result<Self, Error> {
         let relay = Relay::new(Settings {
             schedule: settings.schedule.clone(),
@@ -164,7 +165,8 @@ impl Transfers {
         &mut self,
         rank: u32,
         id: ReceiveId,
-        (bytes, immediate): (u64, u32),
+        bytes: u64,
+        immediate: u32,
         now: Duration,
     ) -> Result<(), RelayError> {
         self.credits.used(rank);
@@ -228,7 +230,7 @@ impl Transfers {
             }
             Action::PostSend { target, id, after, message, block, offset, bytes } => {
                 let place = (message, offset);
-                self.queue_send(transport, target, (id, block), place, bytes, after)?;
+                self.queue_send(transport, target, id, block, place, bytes, after)?;
             }
             Action::Announce { target, message: number, bytes } => {
                 if let Some(verification) = &mut self.verification {
@@ -249,7 +251,7 @@ impl Transfers {
                 // message then.
                 let facts = Facts::default().message(message).bytes(bytes).post(id.0);
                 self.messages.timeline.note("copy", || facts);
-                self.place_first(id, message, (offset, bytes), transport.now())?;
+                self.place_first(id, message, offset, bytes, transport.now())?;
                 self.messages.timeline.note("copied", || facts);
             }
             Action::Incoming { message, bytes } => {
@@ -369,21 +371,22 @@ impl Transfers {
         &mut self,
         transport: &mut T,
         target: u32,
-        send: (SendId, u32),
+        id: SendId,
+        block: u32,
         place: Place,
         bytes: u64,
         after: Option<ReceiveId>,
     ) -> Result<(), LeaseError> {
         self.counters.blocks_sent += 1;
         self.counters.bytes_sent += bytes;
-        let facts = || Facts::of_send(&self.relay, target, send.0, Some(bytes));
+        let facts = || Facts::of_send(&self.relay, target, id, Some(bytes));
         self.messages.timeline.note("send", facts);
         if let Some(arriving) = after.and_then(|after| self.receives.arriving(after)) {
             let contents = Contents::Arriving(arriving.read(bytes as usize)?);
-            self.staging.outbox.queue(target, send, From::Ready(contents));
+            self.staging.outbox.queue(target, id, block, From::Ready(contents));
         } else {
             let region = self.messages.region(place.0);
-            self.staging.queue_send(target, send, &region, place, bytes, transport.now())?;
+            self.staging.queue_send(target, id, block, &region, place, bytes, transport.now())?;
         }
         self.post_sends(transport, target)
     }
@@ -457,7 +460,8 @@ impl Transfers {
         &mut self,
         id: ReceiveId,
         message: u64,
-        (offset, bytes): (u64, u64),
+        offset: u64,
+        bytes: u64,
         now: Duration,
     ) -> Result<(), LeaseError> {
         let Some(spare) = self.receives.take_spare(id) else { return Ok(()) };

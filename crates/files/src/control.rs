@@ -94,7 +94,8 @@ impl Control {
     pub(crate) fn start_with_keepalive<M: DeserializeOwned + Send + 'static>(
         channel: Channel,
         failure_deadline: Duration,
-        (alive, every): (impl Serialize + Clone + Send + 'static, Duration),
+        alive: impl Serialize + Clone + Send + 'static,
+        every: Duration,
         take: impl FnMut(Result<M, Error>, usize) -> bool + Send + 'static,
     ) -> io::Result<Self> {
         Self::start_with(channel, failure_deadline, every, move || job(&alive), take)
@@ -340,7 +341,7 @@ mod tests {
     fn closing_sends_all_queued_messages_first() {
         let (own, mut peer) = pair();
         let take = |_: Result<u8, Error>, _| true;
-        let control = Control::start_with_keepalive(own, TIMEOUT, (0_u8, TIMEOUT), take).unwrap();
+        let control = Control::start_with_keepalive(own, TIMEOUT, 0_u8, TIMEOUT, take).unwrap();
         let messages = (0..100_u8).map(|number| vec![number; 100_000]);
         messages.clone().for_each(|message| control.send(&message).unwrap());
         thread::scope(|scope| {
@@ -357,9 +358,9 @@ mod tests {
     #[test]
     fn keepalives_are_sent_while_nothing_else_is() {
         let (own, mut peer) = pair();
-        let keepalive = (9_u8, Duration::from_millis(1));
-        let control =
-            Control::start_with_keepalive(own, TIMEOUT, keepalive, |_: Result<u8, Error>, _| true);
+        let every = Duration::from_millis(1);
+        let take = |_: Result<u8, Error>, _| true;
+        let control = Control::start_with_keepalive(own, TIMEOUT, 9_u8, every, take);
         for _ in 0..3 {
             assert_eq!(peer.receive::<u8>(Deadline::after(TIMEOUT)).unwrap(), 9);
         }

@@ -48,7 +48,7 @@ pub fn places(bytes: &[u8]) -> bool {
     assert!(directory.starts_with(&inside), "{destination:?} is in {}", directory.display());
     assert!(!destination.contains(|character: char| character.is_control()), "{destination:?}");
     let Ok(claim) = Claim::take(&place, &Owner::of_no_push("")) else { return false };
-    Temporary::open(&place, (b"", None), &claim).is_ok()
+    Temporary::open(&place, b"", None, &claim).is_ok()
 }
 
 /// A directory `in` with links that stay inside and links that lead out.

@@ -164,7 +164,7 @@ impl PrefixHasher {
         options: HashOptions,
         done: impl FnOnce(io::Result<blake3::Hash>) + Send + 'static,
     ) -> io::Result<(Self, InPlace)> {
-        Self::run(move |in_place, stop| follow(&file, bytes, in_place, (stop, &options)), done)
+        Self::run(move |in_place, stop| follow(&file, bytes, in_place, stop, &options), done)
     }
 
     /// The same for what `follow` reads and digests.
@@ -202,7 +202,8 @@ fn follow(
     file: &File,
     bytes: u64,
     in_place: &Receiver<(u64, u64)>,
-    (stop, options): (&AtomicBool, &HashOptions),
+    stop: &AtomicBool,
+    options: &HashOptions,
 ) -> io::Result<Option<blake3::Hash>> {
     let read = |into: &mut [u8], at| {
         file.read_exact_at(into, at)?;
@@ -303,7 +304,7 @@ mod tests {
         let (sender, in_place) = channel();
         let follow = |in_place: &Receiver<_>| {
             take();
-            follow(&file, bytes, in_place, (&AtomicBool::new(false), &options)).unwrap()
+            follow(&file, bytes, in_place, &AtomicBool::new(false), &options).unwrap()
         };
         // The sender is dropped, so that it ends where bytes are missing.
         for arrived in [(0, 3), (3, 5), (9, 20)] {

@@ -170,7 +170,7 @@ impl CopySource {
             })?;
             let order = Order::of_file(&place, &manifest, Some(probe))?;
             let order = order.keeping(self.kept.as_ref())?;
-            return Target::prepare_file((place, order), manifest, &owner);
+            return Target::prepare_file(place, order, manifest, &owner);
         }
         let offer = TreeOffer {
             top: self.top,
@@ -194,7 +194,7 @@ impl CopySource {
             }
         };
         let stop = AtomicBool::new(false);
-        Target::prepare_tree((spot, &path), order, manifest, &owner, &stop)
+        Target::prepare_tree(spot, &path, order, manifest, &owner, &stop)
     }
 
     fn probe(&self) -> io::Result<[u8; 32]> {

@@ -63,7 +63,8 @@ pub fn broadcast_in_chunks(
 pub fn all_reduce_in_chunks(
     team: &Team,
     bytes: &mut [u8],
-    (element, op): (Type, Op),
+    element: Type,
+    op: Op,
     chunk_bytes: u64,
     timeout: Duration,
 ) -> Result<(), Error> {

@@ -135,7 +135,8 @@ impl TeamStaging {
         &mut self,
         team: &Team,
         memory: &DeviceMemory,
-        (element, op): (Type, Op),
+        element: Type,
+        op: Op,
         stream: &Stream,
         timeout: Duration,
     ) -> Result<(), Error> {

@@ -32,15 +32,15 @@ pub fn operate(devices: &[Device], chunk_bytes: u64, sizes: &[usize]) {
         let stream = Stream::new(device).unwrap();
         let mut staging = staging(device, chunk_bytes, 2 + rank % 2);
         for (seed, &bytes) in (1..).zip(sizes) {
-            broadcasts(&team, &mut staging, &stream, (chunk_bytes, seed, bytes));
+            broadcasts(&team, &mut staging, &stream, chunk_bytes, seed, bytes);
             let values = (0..bytes / 4).map(|at| at as f32 + rank as f32);
             let sum = floats((0..bytes / 4).map(|at| (MEMBERS * at + 6) as f32));
-            let (elements, mut own) = ((Type::F32, Op::Sum), floats(values));
+            let (element, op, mut own) = (Type::F32, Op::Sum, floats(values));
             if rank == HOST {
-                all_reduce_in_chunks(&team, &mut own, elements, chunk_bytes, PATIENCE).unwrap();
+                all_reduce_in_chunks(&team, &mut own, element, op, chunk_bytes, PATIENCE).unwrap();
             } else {
                 let memory = filled(&stream, &own);
-                staging.all_reduce(&team, &memory, elements, &stream, PATIENCE).unwrap();
+                staging.all_reduce(&team, &memory, element, op, &stream, PATIENCE).unwrap();
                 own = contents_of(&stream, &memory);
             }
             assert!(own == sum, "all-reduce of {bytes} bytes at {rank}");
@@ -55,7 +55,9 @@ fn broadcasts(
     team: &Team,
     staging: &mut TeamStaging,
     stream: &Stream,
-    (chunk_bytes, seed, bytes): (u64, u64, usize),
+    chunk_bytes: u64,
+    seed: u64,
+    bytes: usize,
 ) {
     let rank = team.rank();
     for root in 0..team.members() {
@@ -144,8 +146,7 @@ fn the_ring_of_buffers_is_reused() {
         let mut staging = staging(&device, 1_600, 3);
         let before = stand_in.calls("cuMemHostAlloc");
         for _ in 0..3 {
-            let elements = (Type::U8, Op::Max);
-            staging.all_reduce(&team, &memory, elements, &stream, PATIENCE).unwrap();
+            staging.all_reduce(&team, &memory, Type::U8, Op::Max, &stream, PATIENCE).unwrap();
         }
         assert_eq!(stand_in.calls("cuMemHostAlloc") - before, 3);
         assert_eq!(contents_of(&stream, &memory), contents(1, 160_000));
@@ -177,7 +178,7 @@ fn with_fault(call: &str, nth: u64, is_reduction: bool) -> Vec<String> {
             faulty.fail(call, nth, 700);
         }
         let outcome = if is_reduction {
-            staging.all_reduce(&team, &raw, (Type::U8, Op::Max), &stream, PATIENCE)
+            staging.all_reduce(&team, &raw, Type::U8, Op::Max, &stream, PATIENCE)
         } else {
             staging.broadcast(&team, 0, &raw, &stream, PATIENCE)
         };

@@ -47,7 +47,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     if factor == 1 && !decimals.is_empty() {
         return Err(invalid());
     }
-    scaled((whole, decimals), factor).ok_or_else(|| format!("{text} is too large"))
+    scaled(whole, decimals, factor).ok_or_else(|| format!("{text} is too large"))
 }
 
 fn is_of_number(character: char) -> bool {
@@ -67,7 +67,7 @@ fn digits(number: &str) -> Option<(&str, &str)> {
 }
 
 /// Multiplies a number by a factor, and rounds down. `None` if it is too large.
-fn scaled((whole, decimals): (&str, &str), factor: u64) -> Option<u64> {
+fn scaled(whole: &str, decimals: &str, factor: u64) -> Option<u64> {
     let whole = whole.parse::<u64>().ok()?.checked_mul(factor)?;
     let fraction: u64 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
     // Less than 10^9 times 2^64, so it fits into 128 bits; the result is less than the factor.
@@ -104,7 +104,8 @@ pub fn parse_rate(text: &str) -> Result<u64, String> {
 fn rate_of(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(text.find(|character: char| character.is_alphabetic())?);
     let (_, factor) = RATE_UNITS.into_iter().find(|(name, _)| *name == unit)?;
-    scaled(digits(number.trim())?, factor)
+    let (whole, decimals) = digits(number.trim())?;
+    scaled(whole, decimals, factor)
 }
 
 /// A rate in bits per second with three digits, as [`parse_rate`] takes it: `250mbit`, `9.41gbit`.

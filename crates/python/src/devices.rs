@@ -70,7 +70,7 @@ impl Devices {
                 staging.broadcast(team, root, &memory, &queue, timeout)
             }
             Operation::AllReduce { element, op } => {
-                staging.all_reduce(team, &memory, (element, op), &queue, timeout)
+                staging.all_reduce(team, &memory, element, op, &queue, timeout)
             }
         }?;
         if stream.is_none() { staging.settle(timeout) } else { Ok(()) }

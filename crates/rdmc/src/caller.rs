@@ -58,6 +58,14 @@ enum Place {
     Gone,
 }
 
+/// A blocking call of the application, as errors name it.
+#[derive(Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) name: &'static str,
+    /// What callbacks do in its place.
+    pub(crate) instead: &'static str,
+}
+
 /// Ends a turn when it is dropped.
 struct Turn<'a>(&'a Caller);
 
@@ -130,9 +138,10 @@ impl Caller {
         if let Some(descriptor) = self.descriptor.get() {
             descriptor.take_signal();
         }
+        let call = Call { name: "progress", instead: "return from it instead" };
         let mut state = self.lock();
         while state.driver.is_some() {
-            self.check_outside(&state, "progress", "return from it instead")?;
+            self.check_outside(&state, call)?;
             let left = deadline.left();
             if left.is_zero() {
                 if let Some(descriptor) = self.descriptor.get() {
@@ -153,12 +162,10 @@ impl Caller {
     /// least one turn if no other thread has it. Returns `false` at the deadline, which callbacks
     /// on this thread may exceed.
     ///
-    /// `call` is the application's call and `instead` its replacement in callbacks, for the error.
-    ///
     /// Errors: as [`Caller::progress`].
     pub(crate) fn wait(
         &self,
-        (call, instead): (&'static str, &'static str),
+        call: Call,
         deadline: Deadline,
         mut done: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
@@ -166,7 +173,7 @@ impl Caller {
         loop {
             let mut state = self.lock();
             while !done() && state.driver.is_some() {
-                self.check_outside(&state, call, instead)?;
+                self.check_outside(&state, call)?;
                 let left = deadline.left();
                 if left.is_zero() {
                     return Ok(false);
@@ -332,14 +339,9 @@ impl Caller {
         self.lock().due.pop_front()
     }
 
-    fn check_outside(
-        &self,
-        state: &State,
-        call: &'static str,
-        instead: &'static str,
-    ) -> Result<(), Error> {
+    fn check_outside(&self, state: &State, call: Call) -> Result<(), Error> {
         let inside = state.driver == Some(thread::current().id());
-        if inside { Err(Error::InsideCallback(call, instead)) } else { Ok(()) }
+        if inside { Err(Error::InsideCallback(call.name, call.instead)) } else { Ok(()) }
     }
 
     fn wait_for_change<'a>(

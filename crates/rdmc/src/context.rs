@@ -195,10 +195,10 @@ impl Context {
         settings.check_known(&made.neighbours())?;
         self.check_in_switch(&made)?;
         let offload = Offload::of(&made, self.can_offload);
-        let worker = (self.commands.clone(), self.caller.clone());
         let inbox = Inbox::new(settings.number, settings.receive_bytes_max);
         let inbox = application.is_none().then_some(inbox);
-        let shared = Shared::new(settings, made, offload, worker, inbox);
+        let (commands, caller) = (self.commands.clone(), self.caller.clone());
+        let shared = Shared::new(settings, made, offload, commands, caller, inbox);
         self.numbers.reserve(&shared, deadline)?;
         self.connect_and_create(&shared, application, deadline).inspect_err(|_| {
             self.numbers.give_back(number);
@@ -251,13 +251,13 @@ impl Context {
         let deadline = Deadline::after(joining.timeout);
         let links = self.join(joining, deadline, network.offers(), Reply::Links)?;
         let links = self.links(links, &settings.members, None)?;
-        let identity = (made.number, made.core.rank, made.core.members);
+        let (number, rank, members) = (made.number, made.core.rank, made.core.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
         if self.settings.progress == Progress::Thread {
             driver.start(&threads)?;
         }
-        Ok(Team::new(identity, driver, threads))
+        Ok(Team::new(number, rank, members, driver, threads))
     }
 
     /// Makes progress and runs callbacks; with [`Progress::Caller`] only. Waits up to `wait` if

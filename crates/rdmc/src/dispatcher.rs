@@ -246,7 +246,7 @@ mod tests {
             });
             let (sender, commands) = Commands::new(waker);
             let (settings, made) = settings(1);
-            let shared = Shared::new(settings, made, Offload::NotAsked, (sender, None), None);
+            let shared = Shared::new(settings, made, Offload::NotAsked, sender, None, None);
             let (sender, calls) = crossbeam_channel::unbounded();
             let application = Box::new(Recorder { calls: sender, answer });
             let dispatcher = Dispatcher::new(application, shared, None);

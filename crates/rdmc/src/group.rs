@@ -7,12 +7,13 @@ use transport::Region;
 
 use crate::{
     Error, Failure, GroupSettings, Message, Offload, Schedule, SendHandle,
+    caller::Call,
     inbox::Given,
-    shared::{Call, Shared, Status},
+    shared::{Shared, Status},
 };
 
 /// The call, and its replacement in callbacks.
-const RECEIVE: Call = ("receive", "receive on another thread");
+const RECEIVE: Call = Call { name: "receive", instead: "receive on another thread" };
 
 /// One group at one member. Created by [`crate::Context::create_group`], to receive with
 /// [`Group::receive`], or by [`crate::Context::create_group_with`], to receive through callbacks.
@@ -235,9 +236,9 @@ impl Group {
     /// [`Error::Closed`] if it was closed before; [`Error::InsideCallback`]; the context is closed or
     /// has failed.
     pub fn close(&self, timeout: Duration) -> Result<(), Error> {
-        let call = ("close", "use start_close there");
+        let call = Call { name: "close", instead: "use start_close there" };
         if self.shared.is_inside_callback() {
-            return Err(Error::InsideCallback(call.0, call.1));
+            return Err(Error::InsideCallback(call.name, call.instead));
         }
         self.start_close()?;
         let deadline = Deadline::after(timeout);

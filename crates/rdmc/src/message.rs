@@ -13,12 +13,13 @@ use transport::Region;
 
 use crate::{
     Error,
+    caller::Call,
     inbox::Received,
-    shared::{Call, Shared, Status},
+    shared::{Shared, Status},
 };
 
 /// The call, and its replacement in callbacks.
-const READ: Call = ("reading a message", "read on another thread");
+const READ: Call = Call { name: "reading a message", instead: "read on another thread" };
 
 /// A received message, returned by [`crate::Group::receive`]. Its bytes may still be arriving, and this
 /// member may be relaying them to other members.

@@ -7,10 +7,11 @@ use transport::Region;
 
 use crate::{
     Error,
-    shared::{Call, Shared, Status},
+    caller::Call,
+    shared::{Shared, Status},
 };
 
-const INTO_REGION: Call = ("into_region", "use is_complete there");
+const INTO_REGION: Call = Call { name: "into_region", instead: "use is_complete there" };
 
 /// A message that the root has queued; returned by [`crate::Group::send`]. Dropping the handle does not
 /// affect the message.

@@ -22,13 +22,10 @@ use transport::Region;
 use crate::panics::panic_text;
 use crate::{
     Error, Failure, GroupSettings, Offload,
-    caller::Caller,
+    caller::{Call, Caller},
     commands::{Command, Commands},
     inbox::{Given, Inbox},
 };
-
-/// A blocking call as errors name it: its name, and its replacement in callbacks.
-pub(crate) type Call = (&'static str, &'static str);
 
 /// The state that a group's handles, callbacks and progress thread share.
 #[derive(Debug)]
@@ -79,7 +76,8 @@ impl Shared {
         settings: GroupSettings,
         made: engine::GroupSettings,
         offload: Offload,
-        (commands, caller): (Commands, Option<Arc<Caller>>),
+        commands: Commands,
+        caller: Option<Arc<Caller>>,
         inbox: Option<Inbox>,
     ) -> Arc<Self> {
         let (status, changed) = (Status { inbox, ..Status::default() }, Condvar::new());
@@ -184,7 +182,7 @@ impl Shared {
     ///
     /// Errors: as [`Shared::wait`].
     pub(crate) fn wait_for_room(&self, deadline: Deadline) -> Result<bool, Error> {
-        let call = ("send", "use try_send there");
+        let call = Call { name: "send", instead: "use try_send there" };
         Ok(self.wait(call, deadline, |status| self.check_room(status))?.is_some())
     }
 
@@ -300,7 +298,7 @@ impl Shared {
 
     /// Waits for the end of a group that its application has aborted or dropped. Returns whether it has ended.
     pub(crate) fn await_abort(&self, deadline: Deadline) -> bool {
-        let call = ("create", "use another number there");
+        let call = Call { name: "create", instead: "use another number there" };
         let step = |status: &mut Status| {
             (status.has_ended() || !status.aborting).then(|| status.has_ended())
         };
@@ -320,7 +318,7 @@ impl Shared {
 
     pub(crate) fn wait_complete(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(timeout);
-        let call = ("wait", "use is_complete there");
+        let call = Call { name: "wait", instead: "use is_complete there" };
         let number = self.settings.number;
         let step = |status: &mut Status| status.check_complete(number, messages);
         self.wait(call, deadline, step)?.unwrap_or_else(|| {
@@ -331,7 +329,7 @@ impl Shared {
 
     pub(crate) fn wait_delivered(&self, messages: u64, timeout: Duration) -> Result<(), Error> {
         let deadline = Deadline::after(timeout);
-        let call = ("wait_delivered", "use delivered there");
+        let call = Call { name: "wait_delivered", instead: "use delivered there" };
         let number = self.settings.number;
         self.ask_delivered(messages)?;
         let step = |status: &mut Status| status.check_delivered(number, messages);
@@ -377,7 +375,7 @@ impl Shared {
                 return Ok(Some(answer));
             }
             if status.callback_thread == Some(thread::current().id()) {
-                return Err(Error::InsideCallback(call.0, call.1));
+                return Err(Error::InsideCallback(call.name, call.instead));
             }
             let left = deadline.left();
             if left.is_zero() {

@@ -53,7 +53,9 @@ pub struct Pending<E> {
 
 impl Team {
     pub(crate) fn new(
-        (number, rank, members): (u64, u32, u32),
+        number: u64,
+        rank: u32,
+        members: u32,
         driver: Arc<Driver>,
         threads: Threads,
     ) -> Self {

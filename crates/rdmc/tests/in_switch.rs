@@ -87,7 +87,7 @@ impl Application for Recorder {
 
 /// Joins group 1 of the first `members` hosts; host 0 is the root.
 fn join(context: &Context, host: usize, members: usize) -> Result<(Group, Receiver<Event>), Error> {
-    join_as(context, host, members, (1, 0))
+    join_as(context, host, members, 1, 0)
 }
 
 /// As [`join`], with this number, and this rank of the root.
@@ -95,9 +95,10 @@ fn join_as(
     context: &Context,
     host: usize,
     members: usize,
-    (number, root): (u64, usize),
+    number: u64,
+    root: usize,
 ) -> Result<(Group, Receiver<Event>), Error> {
-    join_into(context, host, members, (number, root), None)
+    join_into(context, host, members, number, root, None)
 }
 
 /// As [`join`], receiving the first message into this region.
@@ -105,7 +106,8 @@ fn join_into(
     context: &Context,
     host: usize,
     members: usize,
-    (number, root): (u64, usize),
+    number: u64,
+    root: usize,
     memory: Option<Region>,
 ) -> Result<(Group, Receiver<Event>), Error> {
     let rank = (host + root) % members;
@@ -210,7 +212,7 @@ fn groups_of_the_same_hosts_do_not_mix() {
         |_| {},
         |host, switch| {
             let context = start(host, switch);
-            let groups = [1, 2].map(|number| join_as(&context, host, 3, (number, number as usize)));
+            let groups = [1, 2].map(|number| join_as(&context, host, 3, number, number as usize));
             let groups = groups.map(Result::unwrap);
             if host == 0 {
                 assert_eq!(switch.groups().len(), 2);
@@ -339,7 +341,7 @@ fn a_file_that_shrinks_is_an_error_that_names_the_member() {
                 let context = start(host, switch);
                 let region =
                     (host == culprit).then(|| Region::from_file_writable(&file, BYTES).unwrap());
-                let (group, events) = join_into(&context, host, 3, (1, 0), region.clone()).unwrap();
+                let (group, events) = join_into(&context, host, 3, 1, 0, region.clone()).unwrap();
                 if host == 0 {
                     file.set_len(left).unwrap();
                     let memory = || Region::zeroed(BYTES as usize);
@@ -378,7 +380,7 @@ fn files_pass_through_the_switch() {
             let context = start(host, switch);
             let region = Region::from_file_writable(&files[host], BYTES).unwrap();
             let (group, _events) =
-                join_into(&context, host, 3, (1, 0), Some(region.clone())).unwrap();
+                join_into(&context, host, 3, 1, 0, Some(region.clone())).unwrap();
             if host == 0 {
                 group.try_send(region).unwrap();
             }

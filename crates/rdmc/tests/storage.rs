@@ -290,26 +290,36 @@ fn only_the_storage_thread_of_a_group_accesses_its_files() {
     }
 }
 
-/// When a file shrinks, and to how many bytes.
 const BYTES: usize = 2_000_000;
-const SHRINKS: [(&str, Option<u64>, u64); 6] = [
-    ("before the first block", None, 0),
-    ("in the first block", None, 500),
-    ("in the middle", None, BYTES as u64 / 2),
-    ("in the last block", None, BYTES as u64 - 1),
-    ("on the way, to nothing", Some(100_000), 0),
-    ("on the way, by one block", Some(100_000), BYTES as u64 - 1_000),
+
+/// When a file shrinks, and to how many bytes.
+struct Shrink {
+    when: &'static str,
+    /// The part of the message that has arrived before.
+    at: Option<u64>,
+    left: u64,
+}
+
+const SHRINKS: [Shrink; 6] = [
+    Shrink { when: "before the first block", at: None, left: 0 },
+    Shrink { when: "in the first block", at: None, left: 500 },
+    Shrink { when: "in the middle", at: None, left: BYTES as u64 / 2 },
+    Shrink { when: "in the last block", at: None, left: BYTES as u64 - 1 },
+    Shrink { when: "on the way, to nothing", at: Some(100_000), left: 0 },
+    Shrink { when: "on the way, by one block", at: Some(100_000), left: BYTES as u64 - 1_000 },
 ];
 
 /// Truncates a file that the root sends, or that member 1 receives into: all members report a
 /// memory error at that member, and no signal ends the process.
 fn assert_shrinking_is_named(
     world: &World,
-    (number, settings): (u64, &(dyn Fn(u32) -> GroupSettings + Sync)),
+    number: u64,
+    settings: &(dyn Fn(u32) -> GroupSettings + Sync),
     bytes: usize,
     culprit: u32,
-    (when, at, left): (&str, Option<u64>, u64),
+    shrink: &Shrink,
 ) {
+    let &Shrink { when, at, left } = shrink;
     let file = file_of(&contents(1, bytes));
     let shrink = || file.set_len(left).unwrap();
     let groups = join(
@@ -367,10 +377,10 @@ fn a_file_that_shrinks_fails_its_group_with_an_error_that_names_the_member() {
         let world = world_over(&network);
         let mut number = 0;
         for culprit in [0, 1] {
-            for shrink in SHRINKS {
+            for shrink in &SHRINKS {
                 number += 1;
                 let settings = common::group(number, Algorithm::Chain, MEMBERS, 0);
-                assert_shrinking_is_named(&world, (number, &settings), BYTES, culprit, shrink);
+                assert_shrinking_is_named(&world, number, &settings, BYTES, culprit, shrink);
             }
         }
         world.close();
@@ -386,8 +396,8 @@ fn a_file_that_shrinks_before_a_small_message_is_an_error_too() {
                 common::group(number, Algorithm::Chain, MEMBERS, 0)(rank)
                     .small(Some(SmallMessages::default()))
             };
-            let shrink = ("before a small message", None, 10);
-            assert_shrinking_is_named(&world, (number, &settings), 300, culprit, shrink);
+            let shrink = Shrink { when: "before a small message", at: None, left: 10 };
+            assert_shrinking_is_named(&world, number, &settings, 300, culprit, &shrink);
         }
         world.close();
     }

@@ -167,13 +167,13 @@ impl World {
             }
             let choice = self.random.random_range(0..choices);
             match links.get(choice) {
-                Some(&link) => self.deliver_word(link),
+                Some(&(source, target)) => self.deliver_word(source, target),
                 None => self.happen(choice - links.len()),
             }
         }
     }
 
-    fn deliver_word(&mut self, (source, target): (u32, u32)) {
+    fn deliver_word(&mut self, source: u32, target: u32) {
         let word = self.words.get_mut(&(source, target)).unwrap().pop_front().unwrap();
         let relay = &mut self.relays[target as usize];
         match word {
@@ -277,7 +277,7 @@ impl World {
                     let receive = receive.expect("a send without a posted receive");
                     self.open_send(rank);
                     self.begin(target, receive, block);
-                    self.start_send(rank, target, (id, receive), block, (message, offset, bytes));
+                    self.start_send(rank, target, id, receive, block, message, offset, bytes);
                 }
                 Action::PostSend {
                     target, id: send, after: Some(after), block: immediate, ..
@@ -392,7 +392,8 @@ impl World {
         let Triggered { source, target, send, immediate, part, .. } = triggered;
         let receive = self.offloaded.remove(&(source, target, immediate));
         let receive = receive.expect("a block without a receive");
-        self.start_send(source, target, (send, receive), immediate, part);
+        let (message, offset, bytes) = part;
+        self.start_send(source, target, send, receive, immediate, message, offset, bytes);
     }
 
     /// Marks an operation as done before its member polls it. Returns false if it is not offloaded.
@@ -411,9 +412,12 @@ impl World {
         &mut self,
         source: u32,
         target: u32,
-        (send, id): (SendId, ReceiveId),
+        send: SendId,
+        id: ReceiveId,
         immediate: u32,
-        (message, offset, bytes): (u64, u64, u64),
+        message: u64,
+        offset: u64,
+        bytes: u64,
     ) {
         let member = &mut self.members[source as usize];
         let range = offset as usize..(offset + bytes) as usize;

@@ -19,7 +19,8 @@ fn assert_received<H: Harness>(
     member: usize,
     peer: usize,
     token: Token,
-    (bytes, immediate): (usize, u32),
+    bytes: usize,
+    immediate: u32,
 ) {
     let endpoint = rig.endpoint(member, peer);
     let expected = Completion::Received { endpoint, token, bytes: bytes as u64, immediate };
@@ -53,7 +54,7 @@ pub fn blocks_match_receives_in_posting_order<H: Harness>(harness: &mut H) {
     });
     for (from, to, block, token, into) in &expected {
         let bytes = bytes_of(*from, *block);
-        assert_received(&rig, *to, *from, *token, (bytes, *block as u32));
+        assert_received(&rig, *to, *from, *token, bytes, *block as u32);
         assert_pattern(into, 0..bytes, (from * COUNT + block) as u64);
         assert_poison(into, bytes..5_000);
     }
@@ -69,7 +70,7 @@ pub fn tokens_and_immediates_come_back<H: Harness>(harness: &mut H) {
         rig.next_token = token;
         let sent = rig.send(0, 1, &source, 0..100, immediate);
         rig.pump("one block", |rig| rig.succeeded(0, sent) && rig.succeeded(1, received));
-        assert_received(&rig, 1, 0, Token(token), (100, immediate));
+        assert_received(&rig, 1, 0, Token(token), 100, immediate);
         let endpoint = rig.endpoint(0, 1);
         let expected = Completion::Sent { endpoint, token: Token(token) };
         assert_eq!(rig.outcome(0, sent), Some(&expected));
@@ -92,7 +93,7 @@ pub fn every_length_arrives_exactly<H: Harness>(harness: &mut H) {
         let received = rig.receive(1, 0, &into, place.clone());
         let sent = rig.send(0, 1, &source, 0..bytes, bytes as u32);
         rig.pump("one block", |rig| rig.succeeded(0, sent) && rig.succeeded(1, received));
-        assert_received(&rig, 1, 0, received, (bytes, bytes as u32));
+        assert_received(&rig, 1, 0, received, bytes, bytes as u32);
         assert_pattern(&into, place.clone(), bytes as u64);
         assert_poison(&into, 0..place.start);
         assert_poison(&into, place.end..into.len());
@@ -109,7 +110,7 @@ pub fn a_short_block_leaves_the_rest_of_the_memory_alone<H: Harness>(harness: &m
         let received = rig.receive(1, 0, &into, 0..POSTED_BYTES);
         rig.send(0, 1, &source, 0..bytes, 0);
         rig.pump("a short block", |rig| rig.succeeded(1, received));
-        assert_received(&rig, 1, 0, received, (bytes, 0));
+        assert_received(&rig, 1, 0, received, bytes, 0);
         assert_pattern(&into, 0..bytes, 3);
         assert_poison(&into, bytes..POSTED_BYTES);
     }
@@ -163,7 +164,7 @@ pub fn large_blocks_posted_all_at_once<H: Harness>(harness: &mut H) {
     }
     rig.pump("all blocks", |rig| receives.iter().all(|(token, _)| rig.succeeded(1, *token)));
     for (block, (token, into)) in receives.iter().enumerate() {
-        assert_received(&rig, 1, 0, *token, (bytes_of(block), !(block as u32)));
+        assert_received(&rig, 1, 0, *token, bytes_of(block), !(block as u32));
         assert_pattern(into, 0..into.len(), block as u64);
     }
 }
@@ -185,7 +186,7 @@ pub fn one_block_to_several_peers_at_once<H: Harness>(harness: &mut H) {
             && receives.iter().all(|(member, token, _)| rig.succeeded(*member, *token))
     });
     for (member, token, into) in &receives {
-        assert_received(&rig, *member, 0, *token, (BYTES, *member as u32));
+        assert_received(&rig, *member, 0, *token, BYTES, *member as u32);
         assert_pattern(into, 0..BYTES, 1);
     }
     assert!(source.write(0..BYTES).is_ok(), "all sends are reported, but a lease is out");
@@ -219,7 +220,7 @@ pub fn everybody_sends_to_everybody<H: Harness>(harness: &mut H) {
     });
     for (from, to, token, into) in &receives {
         let seed = from * MEMBERS + to;
-        assert_received(&rig, *to, *from, *token, (BYTES, seed as u32));
+        assert_received(&rig, *to, *from, *token, BYTES, seed as u32);
         assert_pattern(into, 0..BYTES, seed as u64);
         assert_eq!(rig.words(*to, *from), [[*from as u8, *to as u8]]);
     }

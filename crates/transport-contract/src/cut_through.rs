@@ -67,7 +67,7 @@ pub fn a_block_is_sent_on_while_it_arrives<H: Harness>(harness: &mut H) {
     let begun = begin(&mut rig, 1, 7);
     let last = poisoned(BYTES);
     let (end, _arriving) = rig.followed_receive(2, 1, &last, 0..BYTES);
-    let sent = rig.cut_through_send(1, 2, &begun.arriving, (&begun.memory, BYTES), 8);
+    let sent = rig.cut_through_send(1, 2, &begun.arriving, &begun.memory, BYTES, 8);
     rig.pump("the beginning at the last member", |rig| rig.arriving(2, end).is_some());
     rig.set_polled(0, true);
     rig.pump("the whole block", |rig| rig.succeeded(2, end) && rig.succeeded(1, sent));
@@ -102,7 +102,7 @@ pub fn blocks_of_all_lengths_are_sent_on<H: Harness>(harness: &mut H) {
                 let (into, other) = (poisoned(bytes), poisoned(100));
                 let first = rig.receive(to, 1, &into, 0..bytes);
                 let second = rig.receive(to, 1, &other, 0..100);
-                rig.cut_through_send(1, to, &arriving, (&memory, bytes), 5);
+                rig.cut_through_send(1, to, &arriving, &memory, bytes, 5);
                 rig.send_shared(1, to, &own, 6);
                 (to, first, second, into, other)
             })
@@ -124,7 +124,7 @@ pub fn a_block_that_does_not_go_on_delays_nothing_else<H: Harness>(harness: &mut
     let begun = begin(&mut rig, 2, 1);
     let last = poisoned(BYTES);
     let end = rig.receive(2, 1, &last, 0..BYTES);
-    rig.cut_through_send(1, 2, &begun.arriving, (&begun.memory, BYTES), 1);
+    rig.cut_through_send(1, 2, &begun.arriving, &begun.memory, BYTES, 1);
     rig.pump_for(SETTLE);
     rig.write(1, 2, b"a word");
     rig.pump("a word", |rig| !rig.words(2, 1).is_empty());
@@ -142,7 +142,7 @@ pub fn a_block_whose_source_has_died_is_not_completed<H: Harness>(harness: &mut 
     let begun = begin(&mut rig, 3, 1);
     let last = poisoned(BYTES);
     let end = rig.receive(2, 1, &last, 0..BYTES);
-    let sent = rig.cut_through_send(1, 2, &begun.arriving, (&begun.memory, BYTES), 1);
+    let sent = rig.cut_through_send(1, 2, &begun.arriving, &begun.memory, BYTES, 1);
     rig.kill(0);
     rig.pump("the end of the source", |rig| rig.end(1, 0).is_some());
     assert_cancelled(&rig, 1, 0, begun.received);
@@ -164,7 +164,7 @@ pub fn a_dropped_transport_hands_back_what_it_sends_on<H: Harness>(harness: &mut
     let begun = begin(&mut rig, 4, 1);
     let last = poisoned(BYTES);
     let end = rig.receive(2, 1, &last, 0..BYTES);
-    rig.cut_through_send(1, 2, &begun.arriving, (&begun.memory, BYTES), 1);
+    rig.cut_through_send(1, 2, &begun.arriving, &begun.memory, BYTES, 1);
     (1..3).for_each(|member| {
         rig.poll(member, Duration::ZERO);
     });

@@ -211,7 +211,8 @@ impl<'h, H: Harness> Rig<'h, H> {
         member: usize,
         peer: usize,
         arriving: &Arriving,
-        (region, bytes): (&Region, usize),
+        region: &Region,
+        bytes: usize,
         immediate: u32,
     ) -> Token {
         let endpoint = self.endpoint(member, peer);
@@ -316,9 +317,11 @@ impl<'h, H: Harness> Rig<'h, H> {
     /// Without an immediate the peer does not report it.
     pub(crate) fn write_to(
         &mut self,
-        (member, peer): (usize, usize),
+        member: usize,
+        peer: usize,
         region: &Region,
-        (key, offset): (u32, u64),
+        key: u32,
+        offset: u64,
         immediate: impl Into<Option<u32>>,
     ) -> Token {
         let (endpoint, range) = (self.endpoint(member, peer), 0..region.len());

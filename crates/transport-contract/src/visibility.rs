@@ -36,7 +36,7 @@ pub fn unreported_writes_arrive_before_a_reported_one<H: Harness>(harness: &mut 
         .map(|index| {
             let source = patterned(index as u64, SLOT - index);
             let immediate = last(index).then_some(index as u32);
-            rig.write_to((0, 1), &source, (2, (index * SLOT) as u64), immediate)
+            rig.write_to(0, 1, &source, 2, (index * SLOT) as u64, immediate)
         })
         .collect();
     for index in (0..COUNT).filter(|&index| last(index)) {
@@ -108,7 +108,7 @@ fn look_at_writes<H: Harness>(
     rig.expose(1, 0, 0, &exposed);
     for value in 1..=WRITES {
         let source = transport::Region::from_vec(vec![value; BYTES]);
-        rig.write_to((0, 1), &source, (0, 0), u32::from(value));
+        rig.write_to(0, 1, &source, 0, 0, u32::from(value));
         let deadline = rig.now() + PATIENCE;
         while rig.written(1, 0).len() < usize::from(value) {
             assert!(rig.now() < deadline, "write {value} is not reported");

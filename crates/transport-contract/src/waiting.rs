@@ -93,14 +93,14 @@ pub fn what_was_flushed_needs_no_poll<H: Harness>(harness: &mut H) {
     let exposed = poisoned_for_peers(20);
     if can_write {
         rig.expose(1, 0, 0, &exposed);
-        rig.write_to((0, 1), &patterned(1, 10), (0, 0), 1);
+        rig.write_to(0, 1, &patterned(1, 10), 0, 0, 1);
     }
     // Connected, and the memory is known to the peer.
     exchange(&mut rig, 0, 1, 2);
     rig.pump("the first write", |rig| !can_write || rig.written(1, 0) == [1]);
     rig.write(0, 1, b"word");
     if can_write {
-        rig.write_to((0, 1), &patterned(3, 10), (0, 10), 2);
+        rig.write_to(0, 1, &patterned(3, 10), 0, 10, 2);
     }
     rig.transport(0).flush();
     rig.set_polled(0, false);

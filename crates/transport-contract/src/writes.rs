@@ -33,7 +33,7 @@ pub fn writes_arrive_in_order_where_they_belong<H: Harness>(harness: &mut H) {
         .map(|index| {
             let source = patterned(index as u64, index % (SLOT + 1));
             let offset = (index * SLOT) as u64;
-            rig.write_to((0, 1), &source, (7, offset), immediate(index))
+            rig.write_to(0, 1, &source, 7, offset, immediate(index))
         })
         .collect();
     rig.pump("all writes", |rig| rig.written(1, 0).len() >= COUNT);
@@ -53,7 +53,7 @@ pub fn a_large_write_arrives_whole<H: Harness>(harness: &mut H) {
     let Some(mut rig) = rig(harness, 2) else { return };
     let exposed = poisoned_for_peers(BYTES + 2);
     rig.expose(1, 0, 0, &exposed);
-    rig.write_to((0, 1), &patterned(5, BYTES), (0, 1), 9);
+    rig.write_to(0, 1, &patterned(5, BYTES), 0, 1, 9);
     rig.pump("the write", |rig| !rig.written(1, 0).is_empty());
     assert_pattern(&exposed, 1..BYTES + 1, 5);
     assert_poison(&exposed, 0..1);
@@ -68,9 +68,9 @@ pub fn keys_name_memory_of_one_endpoint<H: Harness>(harness: &mut H) {
     rig.expose(0, 1, u32::MAX, &regions[1]);
     rig.expose(0, 2, 1, &regions[2]);
     assert!(rig.try_expose(0, 1, 1, &regions[3]).is_err(), "a key was given twice");
-    rig.write_to((1, 0), &patterned(1, 100), (1, 0), 1);
-    rig.write_to((1, 0), &patterned(2, 100), (u32::MAX, 0), 2);
-    rig.write_to((2, 0), &patterned(3, 100), (1, 0), 3);
+    rig.write_to(1, 0, &patterned(1, 100), 1, 0, 1);
+    rig.write_to(1, 0, &patterned(2, 100), u32::MAX, 0, 2);
+    rig.write_to(2, 0, &patterned(3, 100), 1, 0, 3);
     rig.pump("all", |rig| rig.written(0, 1).len() >= 2 && !rig.written(0, 2).is_empty());
     for (region, seed) in regions.iter().zip(1..=3) {
         assert_pattern(region, 0..100, seed);
@@ -84,7 +84,7 @@ pub fn exposed_memory_is_used_by_turns<H: Harness>(harness: &mut H) {
     let exposed = poisoned_for_peers(1_000);
     rig.expose(1, 0, 3, &exposed);
     for turn in 0..20 {
-        rig.write_to((0, 1), &patterned(turn, 1_000), (3, 0), turn as u32);
+        rig.write_to(0, 1, &patterned(turn, 1_000), 3, 0, turn as u32);
         rig.pump("the write", |rig| rig.written(1, 0).len() as u64 > turn);
         assert_pattern(&exposed, 0..1_000, turn);
     }
@@ -110,7 +110,7 @@ pub fn writes_blocks_and_words_interleave<H: Harness>(harness: &mut H) {
             let seed = (2 * index + me) as u64;
             rig.write(me, other, &pattern(seed, 1 + index));
             let written = patterned(seed, BYTES - index);
-            rig.write_to((me, other), &written, (1, (index * BYTES) as u64), index as u32);
+            rig.write_to(me, other, &written, 1, (index * BYTES) as u64, index as u32);
             rig.send_shared(me, other, &patterned(seed + 1_000, BYTES), 0);
         }
     }
@@ -144,14 +144,14 @@ pub fn a_write_outside_breaks_the_endpoint<H: Harness>(harness: &mut H) {
         let other = poisoned_for_peers(100);
         rig.expose(1, 0, 7, &exposed);
         rig.expose(1, 2, 7, &other);
-        rig.write_to((0, 1), &patterned(1, bytes), (key, offset), 0);
+        rig.write_to(0, 1, &patterned(1, bytes), key, offset, 0);
         let is_protocol = |end: Option<&Completion>| {
             matches!(end, Some(Completion::Broken { cause: Cause::Protocol(_), .. }))
         };
         rig.pump("the break", |rig| is_protocol(rig.end(1, 0)) || is_protocol(rig.end(0, 1)));
         assert!(rig.written(1, 0).is_empty(), "key {key}, offset {offset}, {bytes} bytes");
         assert_poison(&exposed, 0..100);
-        rig.write_to((2, 1), &patterned(2, 100), (7, 0), 4);
+        rig.write_to(2, 1, &patterned(2, 100), 7, 0, 4);
         rig.pump("the other's write", |rig| !rig.written(1, 2).is_empty());
         assert_pattern(&other, 0..100, 2);
     }
@@ -163,7 +163,7 @@ pub fn exposed_memory_is_released_at_the_end<H: Harness>(harness: &mut H) {
         let Some(mut rig) = rig(harness, 2) else { return };
         let exposed = poisoned_for_peers(64);
         rig.expose(1, 0, 1, &exposed);
-        rig.write_to((0, 1), &patterned(1, 64), (1, 0), 0);
+        rig.write_to(0, 1, &patterned(1, 64), 1, 0, 0);
         rig.pump("the write", |rig| !rig.written(1, 0).is_empty());
         if dies {
             rig.kill(0)
@@ -184,7 +184,7 @@ pub fn a_close_hands_back_writes<H: Harness>(harness: &mut H) {
     rig.expose(1, 0, 1, &exposed);
     let source = patterned(1, BYTES);
     let posts: Vec<_> =
-        (0..COUNT).map(|index| rig.write_to((0, 1), &source, (1, 0), index as u32)).collect();
+        (0..COUNT).map(|index| rig.write_to(0, 1, &source, 1, 0, index as u32)).collect();
     rig.close(0, 1);
     let endpoint = rig.endpoint(0, 1);
     let from = source.read(0..1).expect("readers share");
@@ -206,7 +206,7 @@ pub fn writes_wait_for_a_slow_reader<H: Harness>(harness: &mut H) {
     rig.set_polled(1, false);
     for index in 0..COUNT {
         let source = patterned(index as u64, 10_000);
-        rig.write_to((0, 1), &source, (1, (index * 10_000) as u64), index as u32);
+        rig.write_to(0, 1, &source, 1, (index * 10_000) as u64, index as u32);
     }
     rig.pump_for(std::time::Duration::from_millis(20));
     rig.set_polled(1, true);

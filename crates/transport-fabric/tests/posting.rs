@@ -11,9 +11,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Posts receives for so many blocks of this length, and returns once the sender knows of all of them.
 fn announce(
-    (receiver, to_sender): (&mut FabricTransport, EndpointId),
-    (sender, to_receiver): (&mut FabricTransport, EndpointId),
-    (blocks, block_bytes): (usize, usize),
+    receiver: &mut FabricTransport,
+    to_sender: EndpointId,
+    sender: &mut FabricTransport,
+    to_receiver: EndpointId,
+    blocks: usize,
+    block_bytes: usize,
 ) -> Region {
     let into = Region::zeroed(blocks * block_bytes);
     for block in 0..blocks {
@@ -36,8 +39,7 @@ fn announce(
 fn taken_back(place: &Place, blocks: usize, block_bytes: usize) -> usize {
     let (mut sender, mut receiver) = (start(place), start(place));
     let (to_receiver, to_sender) = connect(&mut sender, &mut receiver);
-    let shape = (blocks, block_bytes);
-    let into = announce((&mut receiver, to_sender), (&mut sender, to_receiver), shape);
+    let into = announce(&mut receiver, to_sender, &mut sender, to_receiver, blocks, block_bytes);
     let from = Region::zeroed(block_bytes);
     for block in 0..blocks {
         let lease = from.read(0..block_bytes).unwrap();

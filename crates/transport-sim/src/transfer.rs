@@ -41,7 +41,8 @@ pub(crate) struct Transfer {
 
 impl Transfer {
     pub(crate) fn new(
-        (side, from_member): (SideId, usize),
+        side: SideId,
+        from_member: usize,
         to_member: usize,
         source: Source,
         target: Target,

@@ -253,7 +253,8 @@ impl<S: ByteStream> Connections<S> {
         &mut self,
         endpoint: EndpointId,
         from: ReadLease,
-        (key, offset): (u32, u64),
+        key: u32,
+        offset: u64,
         immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {

@@ -41,11 +41,12 @@ pub struct Raw {
 
 impl Raw {
     fn new() -> Self {
-        Self::over(stream_pair("127.0.0.1").unwrap())
+        let (ours, socket) = stream_pair("127.0.0.1").unwrap();
+        Self::over(ours, socket)
     }
 
     /// The first end is the endpoint's.
-    pub fn over((ours, socket): (TcpStream, TcpStream)) -> Self {
+    pub fn over(ours: TcpStream, socket: TcpStream) -> Self {
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut transport = transport(&patient());

@@ -87,7 +87,7 @@ fn links_with_the_same_address_are_told_apart() {
     let (readers, members) = stream(ip, one, [0, 0]);
     let port = |stream: &TcpStream| stream.local_addr().unwrap().port();
     let ports = [port(&readers), port(&members)];
-    let mut reader = Raw::over((readers, members));
+    let mut reader = Raw::over(readers, members);
     let (mut members, users) = stream(ip, other, ports);
     let mut user = transport(&patient());
     user.open(users.into()).unwrap();

@@ -40,7 +40,7 @@ struct Part {
 
 impl Part {
     /// Starts it as a user: this program, or the one that `command` has begun with.
-    fn start(part: &str, (uid, gid): (u32, u32), command: &[&str]) -> Self {
+    fn start(part: &str, uid: u32, gid: u32, command: &[&str]) -> Self {
         let (first, rest) = command.split_first().unwrap_or((&"/proc/self/exe", &[]));
         let mut command = Command::new(first);
         command
@@ -240,8 +240,8 @@ struct Reader {
 }
 
 impl Reader {
-    fn start(user: (u32, u32), order: &str) -> Self {
-        Self::of(Part::start("as_a_reader", user, &[]), order)
+    fn start(uid: u32, gid: u32, order: &str) -> Self {
+        Self::of(Part::start("as_a_reader", uid, gid, &[]), order)
     }
 
     fn of(mut part: Part, order: &str) -> Self {
@@ -253,7 +253,7 @@ impl Reader {
     }
 
     fn ordinary() -> Self {
-        Self::start((USER, USER), "be yourself")
+        Self::start(USER, USER, "be yourself")
     }
 
     /// Says that the peer is this process, and returns what that is to place.
@@ -285,8 +285,8 @@ impl Reader {
     }
 }
 
-fn peer(user: (u32, u32)) -> Part {
-    let mut part = Part::start("as_a_peer", user, &[]);
+fn peer(uid: u32, gid: u32) -> Part {
+    let mut part = Part::start("as_a_peer", uid, gid, &[]);
     part.hear("ready");
     part
 }
@@ -308,14 +308,14 @@ fn can_be_others() -> bool {
 }
 
 /// Returns whether an ordinary reader reads such a peer, which does this.
-fn is_read(user: (u32, u32), act: impl FnOnce(&mut Part, &str)) -> bool {
-    Reader::ordinary().reads_after(&mut peer(user), act)
+fn is_read(uid: u32, gid: u32, act: impl FnOnce(&mut Part, &str)) -> bool {
+    Reader::ordinary().reads_after(&mut peer(uid, gid), act)
 }
 
 #[test]
 fn a_process_of_the_same_user_is_read() {
     if can_be_others() {
-        assert!(is_read((USER, USER), identify));
+        assert!(is_read(USER, USER, identify));
     }
 }
 
@@ -324,8 +324,8 @@ fn another_user_or_group_is_not_read() {
     if !can_be_others() {
         return;
     }
-    for user in [(OTHER, USER), (USER, OTHER), (OTHER, OTHER), (0, 0)] {
-        assert!(!is_read(user, identify), "{user:?}");
+    for (uid, gid) in [(OTHER, USER), (USER, OTHER), (OTHER, OTHER), (0, 0)] {
+        assert!(!is_read(uid, gid, identify), "{uid} {gid}");
     }
 }
 
@@ -337,7 +337,7 @@ fn a_process_whose_real_user_is_another_one_is_not_read() {
     }
     let program = Program::new("/proc/self/exe", "e", USER);
     for (user, expected) in [(OTHER, false), (USER, true)] {
-        let mut peer = Part::start("as_a_peer", (user, user), &[program.path()]);
+        let mut peer = Part::start("as_a_peer", user, user, &[program.path()]);
         peer.hear("ready");
         peer.order("be dumpable");
         assert_eq!(Reader::ordinary().reads_after(&mut peer, identify), expected, "{user}");
@@ -347,7 +347,7 @@ fn a_process_whose_real_user_is_another_one_is_not_read() {
 #[test]
 fn what_may_not_be_dumped_is_not_read() {
     if can_be_others() {
-        assert!(!is_read((USER, USER), |peer, name| {
+        assert!(!is_read(USER, USER, |peer, name| {
             identify(peer, name);
             peer.order("be undumpable");
         }));
@@ -360,9 +360,9 @@ fn a_program_that_has_not_said_so_itself_is_not_read() {
     if !can_be_others() {
         return;
     }
-    let mut others = [peer((USER, USER)), peer((OTHER, OTHER))];
-    assert!(!is_read((USER, USER), |_, _| ()));
-    assert!(!is_read((USER, USER), |_, name| others.iter_mut().for_each(|it| identify(it, name))));
+    let mut others = [peer(USER, USER), peer(OTHER, OTHER)];
+    assert!(!is_read(USER, USER, |_, _| ()));
+    assert!(!is_read(USER, USER, |_, name| others.iter_mut().for_each(|it| identify(it, name))));
 }
 
 /// A member of another user connects, and becomes a program with the reader's user.
@@ -374,7 +374,7 @@ fn a_set_user_id_program_is_not_read() {
     let programs =
         [("u", USER), ("r", 0)].map(|(name, owner)| Program::new("/bin/sleep", name, owner));
     for (user, program) in [OTHER, USER].into_iter().zip(&programs) {
-        assert!(!is_read((user, user), |peer, name| {
+        assert!(!is_read(user, user, |peer, name| {
             identify(peer, name);
             peer.exec(program.path());
         }));
@@ -395,7 +395,7 @@ fn a_process_that_became_the_same_user_later_is_not_read() {
     let setpriv = Program::new(setpriv, "s", 0);
     let become_user =
         format!("{} --reuid {USER} --regid {USER} --clear-groups /bin/sleep", setpriv.path());
-    assert!(!is_read((OTHER, OTHER), |peer, name| {
+    assert!(!is_read(OTHER, OTHER, |peer, name| {
         identify(peer, name);
         peer.exec(&become_user);
     }));
@@ -408,7 +408,7 @@ fn what_a_neighbour_becomes_later_is_not_read() {
         return;
     }
     let program = Program::new("/bin/sleep", "l", 0);
-    let (mut reader, mut peer) = (Reader::ordinary(), peer((USER, USER)));
+    let (mut reader, mut peer) = (Reader::ordinary(), peer(USER, USER));
     assert!(reader.reads_after(&mut peer, identify));
     let address = peer.place(&[7; 16]);
     reader.socket.write_all(&reference(BLOCK_BYTES, 0, address)).unwrap();
@@ -427,8 +427,8 @@ fn a_reader_with_rights_over_others_reads_nobody() {
     }
     for order in ["be yourself", "be root without CAP_SYS_PTRACE", "be a user with CAP_SYS_PTRACE"]
     {
-        let mut reader = Reader::start((0, 0), order);
-        let peer = peer((USER, USER));
+        let mut reader = Reader::start(0, 0, order);
+        let peer = peer(USER, USER);
         reader.socket.write_all(&introduction(peer.pid())).unwrap();
         assert_eq!(reader.part.hear("answer"), "refused", "{order}");
     }
@@ -439,7 +439,7 @@ fn in_own_namespace(part: &str, options: &[&str], program: &Program) -> Option<P
     let command = [&["unshare", "--user"], options, &[program.path()]].concat();
     // Busy files, as above.
     let found = (0..20)
-        .map(|_| Part::start(part, (USER, USER), &command))
+        .map(|_| Part::start(part, USER, USER, &command))
         .find_map(|mut it| it.try_hear("ready").map(|_| it));
     if found.is_none() {
         skipped("an ordinary user can make no user namespace here");
@@ -468,6 +468,6 @@ fn a_reader_in_a_user_namespace_of_its_own_reads_nobody_outside() {
     for options in [&["--map-current-user"][..], &[]] {
         let Some(part) = in_own_namespace("as_a_reader", options, &program) else { return };
         let mut reader = Reader::of(part, "be yourself");
-        assert!(!reader.reads_after(&mut peer((USER, USER)), identify), "{options:?}");
+        assert!(!reader.reads_after(&mut peer(USER, USER), identify), "{options:?}");
     }
 }

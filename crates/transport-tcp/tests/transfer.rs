@@ -134,11 +134,13 @@ impl Side {
 }
 
 fn converse(address: &str, settings: &TcpSettings, streams: usize, blocks: usize, longest: usize) {
-    converse_over(link_pair(address, streams).unwrap(), settings, blocks, longest);
+    let (left, right) = link_pair(address, streams).unwrap();
+    converse_over(left, right, settings, blocks, longest);
 }
 
 fn converse_over(
-    (left, right): (TcpLink, TcpLink),
+    left: TcpLink,
+    right: TcpLink,
     settings: &TcpSettings,
     blocks: usize,
     longest: usize,
@@ -199,12 +201,12 @@ fn blocks_through_tiny_socket_buffers() {
 fn blocks_under_protection() {
     for protection in PROTECTED {
         for (segment_bytes, streams) in [(64 << 10, 1), (1 << 20, 3), (7, 2)] {
-            let links = protected_pair("127.0.0.1", streams, protection).unwrap();
-            converse_over(links, &segments(segment_bytes), 30, 200_000);
+            let (left, right) = protected_pair("127.0.0.1", streams, protection).unwrap();
+            converse_over(left, right, &segments(segment_bytes), 30, 200_000);
         }
         let tiny = segments(1000).send_buffer_bytes(Some(1));
-        let links = protected_pair("127.0.0.1", 1, protection).unwrap();
-        converse_over(links, &tiny, 15, 20_000);
+        let (left, right) = protected_pair("127.0.0.1", 1, protection).unwrap();
+        converse_over(left, right, &tiny, 15, 20_000);
     }
 }
 

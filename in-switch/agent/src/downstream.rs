@@ -71,7 +71,7 @@ fn prefix(address: &str, bits: &str) -> Option<Location> {
     (bits <= all).then_some(Location::Prefix(address, bits))
 }
 
-fn is_in(address: IpAddr, (start, bits): (IpAddr, u8)) -> bool {
+fn is_in(address: IpAddr, start: IpAddr, bits: u8) -> bool {
     let differs = match (address, start) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros(),
@@ -110,7 +110,8 @@ impl Downstream {
 
     /// The agents of which one is on each path to a host; none if there are paths without one.
     pub(crate) fn agents(&self, address: IpAddr, hops: &BTreeSet<Hop>) -> BTreeSet<String> {
-        let known = self.by_prefix.iter().filter(|(prefix, _)| is_in(address, *prefix));
+        let known =
+            self.by_prefix.iter().filter(|((start, bits), _)| is_in(address, *start, *bits));
         if let Some(longest) = known.clone().map(|((_, bits), _)| *bits).max() {
             let all = known.filter(|((_, bits), _)| *bits == longest);
             return all.map(|(_, agent)| agent.clone()).collect();

@@ -70,7 +70,8 @@ impl Registry {
         settings: &AgentSettings,
         downstream: Downstream,
         certificates: &Certificates,
-        (forwarding, plane): (Forwarding, Groups),
+        forwarding: Forwarding,
+        plane: Groups,
         clock: Clock,
     ) -> Result<Self, ControlError> {
         let agent = |address: String| Ok((address.clone(), Agent::new(&address, certificates)?));
@@ -140,7 +141,7 @@ impl Registry {
             if state.is_removed {
                 continue;
             }
-            let inserted = self.insert_into(&mut state, lease, claim, (is_first, hops_left)).await;
+            let inserted = self.insert_into(&mut state, lease, claim, is_first, hops_left).await;
             self.remove_if_unleased(claim.key, &mut state).await;
             return inserted;
         }
@@ -184,7 +185,8 @@ impl Registry {
         state: &mut State,
         lease: Lease,
         claim: &Claim,
-        (is_first, hops_left): (bool, u32),
+        is_first: bool,
+        hops_left: u32,
     ) -> Result<(), ControlError> {
         let group = &lease.group;
         if state.leases.is_empty() {

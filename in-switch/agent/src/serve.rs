@@ -80,7 +80,7 @@ pub fn prepare(
     };
     let plane_name = groups.plane_name();
     let interval = forwarding.interval();
-    let registry = Registry::new(&settings, downstream, certificates, (forwarding, groups), clock)?;
+    let registry = Registry::new(&settings, downstream, certificates, forwarding, groups, clock)?;
     let registry = Arc::new(registry);
     let observer = Observer::open(Arc::clone(&registry), settings.liveness)?;
     let service = Service {

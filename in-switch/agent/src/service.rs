@@ -359,7 +359,7 @@ impl Switch for Service {
     ) -> Result<Response<proto::CountersReply>, Status> {
         let counted = self.registry.plane().counters();
         let counted = counted.map_err(|error| self.registry.refused(ErrorKind::Failed, error))?;
-        Ok(Response::new(proto::CountersReply { counts: counted.iter().map(count).collect() }))
+        Ok(Response::new(proto::CountersReply { counts: counts(counted.iter()) }))
     }
 
     async fn plan(
@@ -386,19 +386,19 @@ impl Switch for Service {
     }
 }
 
-fn count((name, count): (&str, u64)) -> proto::Count {
-    proto::Count { name: name.to_owned(), count }
+fn counts<'a>(counted: impl Iterator<Item = (&'a str, u64)>) -> Vec<proto::Count> {
+    counted.map(|(name, count)| proto::Count { name: name.to_owned(), count }).collect()
 }
 
 fn group_counters(counted: &GroupCounters) -> proto::GroupCounters {
     let packets = Counter::OF_GROUPS.map(|of| (of.name(), counted.packets.counted(of)));
-    let counts = packets.into_iter().chain([("request_bytes", counted.request_bytes)]);
+    let of_group = packets.into_iter().chain([("request_bytes", counted.request_bytes)]);
     let member = |(address, answers): &(IpAddr, AnswerCounters)| proto::MemberCounters {
         address: address.to_string(),
-        counts: answers.iter().map(count).collect(),
+        counts: counts(answers.iter()),
     };
     proto::GroupCounters {
-        counts: counts.map(count).collect(),
+        counts: counts(of_group),
         members: counted.members.iter().map(member).collect(),
     }
 }

@@ -86,7 +86,7 @@ impl Split {
     pub(crate) fn replication(&self, group: &Group) -> Replication {
         let branch = |copied: &Copied| {
             let hop = &copied.hops[group.key.id as usize % copied.hops.len()];
-            group.branch((hop.port, hop.mac), &copied.members)
+            group.branch(hop.port, hop.mac, &copied.members)
         };
         let branches = self.copies.iter().map(branch).collect();
         Replication { sender_qpn: group.sender_qpn, inputs: self.inputs.clone(), branches }

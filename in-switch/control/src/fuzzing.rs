@@ -24,8 +24,12 @@ pub fn requests(bytes: &[u8]) -> bool {
 
 /// Each member is at a port of its own.
 fn insert(group: &Group) {
-    let hop = |member: usize| (member as u32 + 1, group.members[member].mac.unwrap_or_default());
-    let branches = (0..group.members.len()).map(|member| group.branch(hop(member), &[member]));
+    let branches = group
+        .members
+        .iter()
+        .zip(1..)
+        .enumerate()
+        .map(|(member, (it, port))| group.branch(port, it.mac.unwrap_or_default(), &[member]));
     let replication = mcrdma::Replication {
         sender_qpn: group.sender_qpn,
         inputs: Vec::new(),

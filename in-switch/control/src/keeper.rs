@@ -81,7 +81,8 @@ impl Keeper {
         agent: Agent,
         claim: Claim,
         group: Group,
-        (stale_after, renewals): (Duration, Renewals),
+        stale_after: Duration,
+        renewals: Renewals,
     ) -> Self {
         let (removed, removals) = mpsc::unbounded_channel();
         let (report, troubles) = mpsc::unbounded_channel();

@@ -67,8 +67,7 @@ impl Switches for AgentSwitches {
         let _entered = self.runtime.enter();
         let suspicions = Suspicions::start(self.agent.clone(), claim.clone());
         let renewals = Renewals::default();
-        let keeper =
-            Keeper::start(self.agent.clone(), claim, group.clone(), (stale_after, renewals));
+        let keeper = Keeper::start(self.agent.clone(), claim, group.clone(), stale_after, renewals);
         let kept = Mutex::new(Kept { keeper: Some(keeper), trouble: None, suspicions });
         Ok(Box::new(InSwitches { kept, runtime: Arc::clone(&self.runtime) }))
     }

@@ -146,7 +146,7 @@ impl Endpoint {
         receive_psn: u32,
     ) -> u32 {
         let number = self.draw_number();
-        self.connect(number, peer, config, (send_psn, receive_psn));
+        self.connect(number, peer, config, send_psn, receive_psn);
         number
     }
 
@@ -167,7 +167,8 @@ impl Endpoint {
         number: u32,
         peer: Peer,
         config: RequesterConfig,
-        (send_psn, receive_psn): (u32, u32),
+        send_psn: u32,
+        receive_psn: u32,
     ) {
         let requester = Requester::new(config, Serial::new(send_psn));
         let mut responder =

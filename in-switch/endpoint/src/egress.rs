@@ -54,8 +54,8 @@ impl Egress {
         let address = peer.next_hop.unwrap_or(peer.address);
         let known = self.neighbours.get(address);
         if known.is_none() {
-            let (now_ns, own) = (self.now_ns(), (self.address, self.mac));
-            if let Some(question) = self.neighbours.ask(now_ns, own, address) {
+            let now_ns = self.now_ns();
+            if let Some(question) = self.neighbours.ask(now_ns, self.address, self.mac, address) {
                 // Retransmitted if this fails.
                 let _ = self.interface.send(Offload::NONE, &question);
             }

@@ -29,7 +29,8 @@ impl Neighbours {
     pub(crate) fn ask(
         &mut self,
         now_ns: u64,
-        (own, own_mac): (IpAddr, Mac),
+        own: IpAddr,
+        own_mac: Mac,
         address: IpAddr,
     ) -> Option<Vec<u8>> {
         let is_due = self.asked_ns.get(&address).is_none_or(|asked| now_ns >= asked + AGAIN_NS);
@@ -137,8 +138,8 @@ mod tests {
             let key = GroupKey { sender: own, id: 99 };
             switch.tables.insert(key, replication, Some(merging)).unwrap();
             let mut neighbours = Neighbours::default();
-            let mut frame = neighbours.ask(0, (own, own_mac), peer).unwrap();
-            assert_eq!(neighbours.ask(1, (own, own_mac), peer), None, "not due yet");
+            let mut frame = neighbours.ask(0, own, own_mac, peer).unwrap();
+            assert_eq!(neighbours.ask(1, own, own_mac, peer), None, "not due yet");
             assert_eq!(switch.handle(0, 1, &mut frame, |_, _| true), Verdict::Reflect);
             let mut others = Neighbours::default();
             assert!(!others.learn(&frame));

@@ -60,8 +60,8 @@ fn what_the_socket_refuses_is_sent_later() {
     };
     let numbers = [sender.draw_number(), receiver.draw_number()];
     let peer = |host, qpn| Peer { address: address(host), qpn, next_hop: None };
-    sender.connect(numbers[0], peer(2, numbers[1]), config, (7, 7));
-    receiver.connect(numbers[1], peer(1, numbers[0]), config, (7, 7));
+    sender.connect(numbers[0], peer(2, numbers[1]), config, 7, 7);
+    receiver.connect(numbers[1], peer(1, numbers[0]), config, 7, 7);
     receiver.reserve(16 << 20).unwrap();
     receiver.receive(numbers[1], 0, vec![0; BYTES as usize]).unwrap();
     let sent: Vec<u8> = (0..BYTES).map(|at| (at / 7) as u8).collect();

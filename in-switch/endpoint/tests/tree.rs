@@ -200,7 +200,7 @@ fn groups_of_all_shapes_share_a_tree_of_switches() {
     let peer = Peer { address: address(to), qpn: to_qpn, next_hop: None };
     let from_qpn = world.endpoints.get_mut(&from).unwrap().queue_pair(peer, config, 5, 6);
     let peer = Peer { address: address(from), qpn: from_qpn, next_hop: None };
-    world.endpoints.get_mut(&to).unwrap().connect(to_qpn, peer, config, (6, 5));
+    world.endpoints.get_mut(&to).unwrap().connect(to_qpn, peer, config, 6, 5);
     flows.push(Flow::new(9, vec![(from, from_qpn), (to, to_qpn)]));
 
     run(&mut flows, &mut world.endpoints);

@@ -64,7 +64,8 @@ fn read_file_header(data: &[u8]) -> Outcome<(u64, &str)> {
 /// Sends a file. Returns how many have stored it, and why others have not.
 pub async fn send(
     host: &Host,
-    (mut endpoint, address): (Endpoint, IpAddr),
+    mut endpoint: Endpoint,
+    address: IpAddr,
     path: &Path,
     daemons: Vec<String>,
 ) -> Outcome<(usize, Vec<String>)> {
@@ -85,7 +86,7 @@ pub async fn send(
     let mut group = host.create(&group).await?;
     let made = group.created();
     let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
-    endpoint.connect(qpn, peer, config(), (made.psn_first, 0));
+    endpoint.connect(qpn, peer, config(), made.psn_first, 0);
     let mut file = File::open(path)?.take(bytes);
     let (mut posted, mut done, mut progressed) = (0, 0, Instant::now());
     let (mut stored, mut failed) = (0, Vec::new());
@@ -142,7 +143,8 @@ fn events(endpoint: &mut Endpoint, is_busy: bool) -> Outcome<Vec<Event>> {
 /// Receives a file into a directory, where it appears when it is complete.
 pub async fn receive(
     host: &Host,
-    (mut endpoint, address): (Endpoint, IpAddr),
+    mut endpoint: Endpoint,
+    address: IpAddr,
     directory: &Path,
 ) -> Outcome<PathBuf> {
     let mut listener = host.listen(SERVICE).await?;
@@ -214,16 +216,16 @@ fn main() -> Outcome<()> {
         );
     };
     let address = address.parse()?;
-    let own = (Endpoint::open(interface, address)?, address);
+    let endpoint = Endpoint::open(interface, address)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let host = Host::at(Path::new(socket));
         if *what == "receive" {
-            println!("{}", receive(&host, own, Path::new(path)).await?.display());
+            println!("{}", receive(&host, endpoint, address, Path::new(path)).await?.display());
             return Ok(());
         }
         let daemons = daemons.iter().map(|&daemon| daemon.to_owned()).collect();
-        let (stored, failed) = send(&host, own, Path::new(path), daemons).await?;
+        let (stored, failed) = send(&host, endpoint, address, Path::new(path), daemons).await?;
         println!("{stored} have it");
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ").into()) }
     })

@@ -120,8 +120,7 @@ async fn insert(
                 let key = group.key;
                 let (agent, hosts) = (daemon.agent.clone(), members.hosts());
                 let watcher = Watcher::start(agent.clone(), claim.clone(), hosts, daemon.probing);
-                let kept = (stale_after, members.renewals());
-                let keeper = Keeper::start(agent, claim, group, kept);
+                let keeper = Keeper::start(agent, claim, group, stale_after, members.renewals());
                 let running = Running { new, members, keeper, watcher, reserved };
                 running.report(convert::key_to_proto(key), &made);
                 return Ok((running, made));

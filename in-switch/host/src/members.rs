@@ -78,8 +78,7 @@ impl Members {
             let (member, terms, refused) = (member.clone(), terms.clone(), refused.clone());
             let authorities = certificates.authorities();
             asked.spawn(async move {
-                let asked = (&member, &*authorities);
-                let joined = ask(channel, asked, &terms, deadline, refused).await;
+                let joined = ask(channel, &member, &authorities, &terms, deadline, refused).await;
                 (place, joined.map_err(|error| error.within(member.label())))
             });
         }
@@ -242,7 +241,8 @@ pub(crate) fn not_made(why: &ControlError) -> String {
 /// Invites a member. If `refused` gets a reason first, that is sent to the member.
 async fn ask(
     channel: Channel,
-    (invited, authorities): (&Invited, &RootCertStore),
+    invited: &Invited,
+    authorities: &RootCertStore,
     terms: &Terms,
     deadline: Instant,
     mut refused: watch::Receiver<Option<String>>,
@@ -250,7 +250,7 @@ async fn ask(
     let (requests_tx, requests) = mpsc::channel(REQUESTS_MAX);
     let invitation = Invitation { service: invited.service.clone(), terms: Some(terms.to_proto()) };
     let _ = requests_tx.try_send(JoinRequest { kind: Some(Kind::Invitation(invitation)) });
-    let joining = join(channel, (invited, authorities), terms, requests_tx.clone(), requests);
+    let joining = join(channel, invited, authorities, terms, requests_tx.clone(), requests);
     let mut joining = pin!(joining);
     let joined = tokio::select! {
         joined = timeout_at(deadline, joining.as_mut()) => joined,
@@ -275,7 +275,8 @@ async fn reason_in(refused: &mut watch::Receiver<Option<String>>) -> String {
 
 async fn join(
     channel: Channel,
-    (invited, authorities): (&Invited, &RootCertStore),
+    invited: &Invited,
+    authorities: &RootCertStore,
     terms: &Terms,
     requests_tx: Requests,
     requests: mpsc::Receiver<JoinRequest>,

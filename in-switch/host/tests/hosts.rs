@@ -497,12 +497,12 @@ fn files_are_replicated() {
     let contents: Vec<u8> = (0..3_000_001_u32).map(|at| (at * 7 + at / 251) as u8).collect();
     std::fs::write(path("object"), &contents).unwrap();
     let mut own = std::mem::take(&mut world.endpoints).into_iter().zip((0..).map(address));
-    let sender = own.next().unwrap();
+    let (endpoint, own_address) = own.next().unwrap();
     runtime().block_on(async {
-        let receivers = (1..).zip(own).map(|(host, own)| {
+        let receivers = (1..).zip(own).map(|(host, (endpoint, address))| {
             let (daemon, directory) = (world.host(host), path(&host.to_string()));
             std::fs::create_dir(&directory).unwrap();
-            async move { replicate::receive(&daemon, own, &directory).await.unwrap() }
+            async move { replicate::receive(&daemon, endpoint, address, &directory).await.unwrap() }
         });
         let [one, two, three] = receivers.collect::<Vec<_>>().try_into().ok().unwrap();
         let send = async {
@@ -510,7 +510,8 @@ fn files_are_replicated() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             let daemons = [1, 2, 3].map(daemon).to_vec();
-            replicate::send(&world.host(0), sender, &path("object"), daemons).await.unwrap()
+            let (host, object) = (world.host(0), path("object"));
+            replicate::send(&host, endpoint, own_address, &object, daemons).await.unwrap()
         };
         let (paths, sent) =
             soon(async { tokio::join!(async { tokio::join!(one, two, three) }, send) }).await;

@@ -118,7 +118,7 @@ impl Fabric {
     pub fn forward(&mut self, port: usize, packet: u32) {
         let packet = self.packets.remove(packet);
         let (switch, bytes) = (self.ports[port].to, packet.wire_bytes());
-        let out = self.decide(switch, port, (&packet.headers, bytes));
+        let out = self.decide(switch, port, &packet.headers, bytes);
         if out.is_empty() {
             return;
         }
@@ -140,12 +140,13 @@ impl Fabric {
         &mut self,
         switch: usize,
         port: usize,
-        (headers, bytes): (&Headers, u64),
+        headers: &Headers,
+        bytes: u64,
     ) -> Vec<(usize, Headers)> {
         let now_ns = self.now_ns();
         // Without groups the tables always decide so.
         let decision = if self.buffers[switch].has_groups {
-            self.tables[switch].decide(now_ns, (port as PortNumber, &[]), (headers, bytes), || true)
+            self.tables[switch].decide(now_ns, port as PortNumber, &[], headers, bytes, || true)
         } else {
             Decision::Pass
         };

@@ -59,7 +59,7 @@ impl Switch {
                     let headers = packet.headers;
                     let bytes = headers.packet_bytes(packet.payload.len()) as u64;
                     Ok((
-                        self.tables.decide(now_ns, (port, &frame[..at]), (&headers, bytes), || {
+                        self.tables.decide(now_ns, port, &frame[..at], &headers, bytes, || {
                             packet.is_intact()
                         }),
                         headers,
@@ -74,7 +74,7 @@ impl Switch {
         };
         match decision {
             Ok((decision, headers)) => {
-                self.carry_out((now_ns, port), decision, &headers, (frame, at), &mut send)
+                self.carry_out((now_ns, port), decision, &headers, frame, at, &mut send)
             }
             Err(counter) => {
                 self.tables.counters.count(counter);
@@ -88,7 +88,8 @@ impl Switch {
         received: (u64, Port),
         decision: Decision,
         headers: &Headers,
-        (frame, at): (&mut Vec<u8>, usize),
+        frame: &mut Vec<u8>,
+        at: usize,
         send: &mut impl FnMut(Port, [&[u8]; 3]) -> bool,
     ) -> Verdict {
         match decision {
@@ -99,8 +100,8 @@ impl Switch {
                 if changed.is_ok() { Verdict::Pass } else { Verdict::Drop }
             }
             Decision::Copy(replication) => {
-                let copied = self.copy(&replication, headers, frame, at, send);
-                self.tables.on_copied(received, headers, copied);
+                let (count, failed) = self.copy(&replication, headers, frame, at, send);
+                self.tables.on_copied(received, headers, count, failed);
                 Verdict::Drop
             }
             Decision::Refuse(answer) => {

@@ -72,7 +72,7 @@ impl Sender {
         sender_qpn: u32,
     ) -> Option<(Port, Vec<u8>)> {
         let (port, ethernet) = self.ways.get(&member)?;
-        Some((*port, answer_frame(ethernet, member, (self.key.sender, sender_qpn), psn, aeth)?))
+        Some((*port, answer_frame(ethernet, member, self.key.sender, sender_qpn, psn, aeth)?))
     }
 
     /// Place of a member, removed ones too: their answers are dropped, since the sender would take them for those of all.
@@ -86,7 +86,8 @@ impl Sender {
 pub fn answer_frame(
     ethernet: &[u8],
     member: IpAddr,
-    (sender, sender_qpn): (IpAddr, u32),
+    sender: IpAddr,
+    sender_qpn: u32,
     psn: Serial,
     aeth: Aeth,
 ) -> Option<Vec<u8>> {
@@ -123,7 +124,8 @@ const REGIONS: &str = "memory regions";
 fn check_capacity(
     key: GroupKey,
     what: &'static str,
-    (others, most): (usize, usize),
+    others: usize,
+    most: usize,
     count: usize,
 ) -> Result<(), Refused> {
     let free = most - others;
@@ -151,11 +153,11 @@ impl Tables {
         if self.groups.len() == GROUPS_MAX {
             return Err(Refused::TableFull { key });
         }
-        check_capacity(key, COPIES, (self.copies, PLACES_MAX), replication.branches.len())?;
-        check_capacity(key, REGIONS, (self.regions, REGIONS_TOTAL_MAX), replication.regions())?;
+        check_capacity(key, COPIES, self.copies, PLACES_MAX, replication.branches.len())?;
+        check_capacity(key, REGIONS, self.regions, REGIONS_TOTAL_MAX, replication.regions())?;
         if let Some(merging) = &merging {
-            let used = (self.members, PLACES_MAX);
-            check_capacity(key, "members that answer", used, merging.members.len())?;
+            let members = merging.members.len();
+            check_capacity(key, "members that answer", self.members, PLACES_MAX, members)?;
         }
         if let Some(merging) = merging {
             merging.check(key)?;
@@ -196,9 +198,9 @@ impl Tables {
         let Some(group) = self.groups.get_mut(&key) else { return Ok(false) };
         let place = &mut group.replication;
         let copies = self.copies - place.branches.len();
-        check_capacity(key, COPIES, (copies, PLACES_MAX), replication.branches.len())?;
+        check_capacity(key, COPIES, copies, PLACES_MAX, replication.branches.len())?;
         let regions = self.regions - place.regions();
-        check_capacity(key, REGIONS, (regions, REGIONS_TOTAL_MAX), replication.regions())?;
+        check_capacity(key, REGIONS, regions, REGIONS_TOTAL_MAX, replication.regions())?;
         self.copies = copies + replication.branches.len();
         self.regions = regions + replication.regions();
         *place = Arc::new(replication);
@@ -336,7 +338,8 @@ impl Tables {
         &mut self,
         at: (u64, Port),
         headers: &Headers,
-        (count, failed): (u64, u64),
+        count: u64,
+        failed: u64,
     ) {
         let number = u64::from(failed.count_ones());
         let add = |counters: &mut Counters| {
@@ -375,14 +378,16 @@ impl Tables {
     pub fn decide(
         &mut self,
         now_ns: u64,
-        (port, ethernet): (Port, &[u8]),
-        (headers, bytes): (&Headers, u64),
+        port: Port,
+        ethernet: &[u8],
+        headers: &Headers,
+        bytes: u64,
         is_intact: impl FnOnce() -> bool,
     ) -> Decision {
         let decision = if headers.bth.opcode.has_payload() {
-            self.replicate((now_ns, port), (headers, bytes), is_intact)
+            self.replicate(now_ns, port, headers, bytes, is_intact)
         } else {
-            self.answer((now_ns, port, ethernet), headers, is_intact)
+            self.answer(now_ns, port, ethernet, headers, is_intact)
         };
         decision.unwrap_or_else(|| {
             self.counters.count(Counter::Foreign);
@@ -393,8 +398,10 @@ impl Tables {
     /// `None`: of no group.
     fn replicate(
         &mut self,
-        (now_ns, port): (u64, Port),
-        (headers, bytes): (&Headers, u64),
+        now_ns: u64,
+        port: Port,
+        headers: &Headers,
+        bytes: u64,
         is_intact: impl FnOnce() -> bool,
     ) -> Option<Decision> {
         let key = GroupKey::of(headers);
@@ -433,13 +440,14 @@ impl Tables {
             self.count(key, Counter::IcrcError);
             return Some(Decision::Drop);
         }
-        Some(self.refuse((now_ns, code), key, replication.sender_qpn, branch, headers))
+        Some(self.refuse(now_ns, code, key, replication.sender_qpn, branch, headers))
     }
 
     /// Answers a request for the member with this NAK, so that the sender's operation fails at once.
     fn refuse(
         &mut self,
-        (now_ns, code): (u64, NakCode),
+        now_ns: u64,
+        code: NakCode,
         key: GroupKey,
         sender_qpn: u32,
         branch: &Branch,
@@ -473,12 +481,13 @@ impl Tables {
     /// `None`: not for a sender whose answers are merged here.
     fn answer(
         &mut self,
-        (now_ns, port, ethernet): (u64, Port, &[u8]),
+        now_ns: u64,
+        port: Port,
+        ethernet: &[u8],
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Option<Decision> {
-        let (traced, counter, decision) =
-            self.merge((now_ns, port, ethernet), headers, is_intact)?;
+        let (traced, counter, decision) = self.merge(now_ns, port, ethernet, headers, is_intact)?;
         if let Some(group) = traced.and_then(|key| self.groups.get_mut(&key)) {
             group.trace((now_ns, port), headers, counter);
         }
@@ -488,7 +497,9 @@ impl Tables {
     /// By what an answer is counted, and what becomes of it; with its group if that is traced.
     fn merge(
         &mut self,
-        (now_ns, port, ethernet): (u64, Port, &[u8]),
+        now_ns: u64,
+        port: Port,
+        ethernet: &[u8],
         headers: &Headers,
         is_intact: impl FnOnce() -> bool,
     ) -> Option<(Option<GroupKey>, Counter, Decision)> {

@@ -294,7 +294,7 @@ fn errors_say_what_to_do() {
 }
 
 /// Whether an address is in a prefix, bit by bit.
-fn is_in(address: Ipv4Addr, (network, bits): (Ipv4Addr, u8)) -> bool {
+fn is_in(address: Ipv4Addr, network: Ipv4Addr, bits: u8) -> bool {
     let bit = |address: Ipv4Addr, at: u8| address.to_bits() >> (31 - at) & 1;
     (0..bits).all(|at| bit(address, at) == bit(network, at))
 }
@@ -332,7 +332,7 @@ proptest! {
         let ports: BTreeSet<Port> = (1..=routes.len() as Port).collect();
         for to in targets {
             let matching = || (1..).zip(&routes)
-                .filter(|(_, (network, bits, _))| is_in(to, (*network, *bits)));
+                .filter(|(_, (network, bits, _))| is_in(to, *network, *bits));
             let best = matching().map(|(_, (_, bits, metric))| (255 - bits, metric)).min();
             let equal = matching()
                 .filter(|(_, (_, bits, metric))| Some((255 - bits, metric)) == best)

@@ -67,21 +67,23 @@ impl Unconnected {
 
     /// Errors: as text; the virtual peer's Ethernet address cannot be resolved, for example.
     pub(crate) fn connect_root(self, root: &Root) -> Result<QueuePair, String> {
-        let peer = (root.virtual_address, root.id);
-        self.connect(peer, root.mtu_bytes, (root.psn_first, 0), root.patience)
+        let peer = root.virtual_address;
+        self.connect(peer, root.id, root.mtu_bytes, root.psn_first, 0, root.patience)
     }
 
     pub(crate) fn connect_member(self, member: &Member) -> Result<QueuePair, String> {
         // A receiver sends only answers, for which it never waits.
-        let peer = (member.root, member.qpn);
-        self.connect(peer, member.mtu_bytes, (0, member.psn_first), Duration::MAX)
+        let (peer, patience) = (member.root, Duration::MAX);
+        self.connect(peer, member.qpn, member.mtu_bytes, 0, member.psn_first, patience)
     }
 
     fn connect(
         mut self,
-        (peer, peer_qpn): (IpAddr, u32),
+        peer: IpAddr,
+        peer_qpn: u32,
         mtu_bytes: u32,
-        (send_psn, receive_psn): (u32, u32),
+        send_psn: u32,
+        receive_psn: u32,
         patience: Duration,
     ) -> Result<QueuePair, String> {
         let connection = Connection {

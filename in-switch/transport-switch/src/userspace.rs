@@ -78,17 +78,23 @@ impl Unconnected {
             retries: u32::try_from(retries).unwrap_or(u32::MAX),
             ..config(root.mtu_bytes, root.buffer_bytes)
         };
-        self.connect(peer, config, (root.psn_first, 0))
+        self.connect(peer, config, root.psn_first, 0)
     }
 
     pub(crate) fn connect_member(self, member: &Member, next_hop: Option<IpAddr>) -> QueuePair {
         let peer = Peer { address: member.root, qpn: member.qpn, next_hop };
         // A receiver sends only answers.
-        self.connect(peer, config(member.mtu_bytes, 0), (0, member.psn_first))
+        self.connect(peer, config(member.mtu_bytes, 0), 0, member.psn_first)
     }
 
-    fn connect(mut self, peer: Peer, config: RequesterConfig, psns: (u32, u32)) -> QueuePair {
-        self.endpoint.connect(self.number, peer, config, psns);
+    fn connect(
+        mut self,
+        peer: Peer,
+        config: RequesterConfig,
+        send_psn: u32,
+        receive_psn: u32,
+    ) -> QueuePair {
+        self.endpoint.connect(self.number, peer, config, send_psn, receive_psn);
         QueuePair {
             endpoint: self.endpoint,
             number: self.number,

@@ -123,7 +123,7 @@ impl Stage {
         }
         let branch = |(index, place): (usize, &Place)| {
             let port = KernelPlane::port_number(&place.port).unwrap();
-            group.branch((port, place.mac()), &[index])
+            group.branch(port, place.mac(), &[index])
         };
         let branches = others.iter().enumerate().map(branch).collect();
         let replication =

@@ -174,9 +174,12 @@ impl BufferedQueuePair {
                     Place::Copy(copy)
                 }
             };
-            let what = (Operation::Send, immediate);
+            let place_registered = place.registered(bytes);
+            let send = Operation::Send;
             // SAFETY: as above; leased for reading.
-            unsafe { self.queue_pair.send_registered(self.next, what, place.registered(bytes)) }?;
+            unsafe {
+                self.queue_pair.send_registered(self.next, send, immediate, place_registered)
+            }?;
             self.sends_open += 1;
             self.keep(Open::Send { id, place, from });
         }

@@ -160,7 +160,7 @@ impl Device {
         let begin = Box::into_raw(vec![0_u8; bytes].into_boxed_slice()).cast::<u8>();
         let owned = Owned { begin, bytes };
         // SAFETY: `owned` is freed after it was deregistered.
-        let registration = unsafe { self.register_raw(begin, bytes, (true, for_peers)) }?;
+        let registration = unsafe { self.register_raw(begin, bytes, true, for_peers) }?;
         Ok(Memory { registration, owned })
     }
 
@@ -175,7 +175,7 @@ impl Device {
         may_write: bool,
     ) -> Result<Registration, VerbsError> {
         // SAFETY: as the caller says.
-        unsafe { self.register_raw(begin, bytes, (may_write, false)) }
+        unsafe { self.register_raw(begin, bytes, may_write, false) }
     }
 
     /// # Safety
@@ -184,7 +184,8 @@ impl Device {
         &self,
         begin: *mut u8,
         bytes: usize,
-        (may_write, for_peers): (bool, bool),
+        may_write: bool,
+        for_peers: bool,
     ) -> Result<Registration, VerbsError> {
         let mut raw = ptr::null_mut();
         // SAFETY: the device is open; the memory is there, as the caller says, and the pointer is to a place for the
@@ -477,7 +478,7 @@ impl QueuePair {
         immediate: Option<u32>,
     ) -> Result<(), VerbsError> {
         // SAFETY: nothing refers to the memory, which is deregistered before it is freed.
-        unsafe { self.send_registered(id, (operation, immediate), memory.registered(range)) }
+        unsafe { self.send_registered(id, operation, immediate, memory.registered(range)) }
     }
 
     /// Posts a send of registered memory.
@@ -487,7 +488,8 @@ impl QueuePair {
     pub(crate) unsafe fn send_registered(
         &mut self,
         id: u64,
-        (operation, immediate): (Operation, Option<u32>),
+        operation: Operation,
+        immediate: Option<u32>,
         from: Registered<'_>,
     ) -> Result<(), VerbsError> {
         let (address, bytes, local_key) = from.place()?;

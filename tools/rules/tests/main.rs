@@ -2,5 +2,6 @@
 
 mod cycles;
 mod documents;
+mod parameters;
 mod rules;
 mod variables;

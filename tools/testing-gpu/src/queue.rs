@@ -92,7 +92,7 @@ impl Queue {
         let gate = Arc::new(Gate::default());
         let left = Arc::new(AtomicU64::new(0));
         let (here, count) = (Arc::clone(&gate), Arc::clone(&left));
-        thread::spawn(move || run(&tasks, (&here, &count), copy, stuck));
+        thread::spawn(move || run(&tasks, &here, &count, copy, stuck));
         Self { tasks: sender, left, gate, device }
     }
 
@@ -109,7 +109,8 @@ impl Queue {
 
 fn run(
     tasks: &Receiver<Task>,
-    (gate, left): (&Gate, &AtomicU64),
+    gate: &Gate,
+    left: &AtomicU64,
     copy: impl Fn(u64, u64, u64, bool),
     stuck: impl Fn(),
 ) {

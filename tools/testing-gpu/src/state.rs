@@ -88,7 +88,8 @@ pub fn state() -> MutexGuard<'static, State> {
 /// Returns the entry whose range holds this one.
 fn holding<T>(
     map: &BTreeMap<u64, T>,
-    (start, bytes): (u64, u64),
+    start: u64,
+    bytes: u64,
     length: impl Fn(&T) -> u64,
 ) -> Option<(u64, &T)> {
     let (&first, entry) = map.range(..=start).next_back()?;
@@ -159,12 +160,12 @@ impl State {
 
     /// Returns the device memory that holds this range, and where it begins.
     pub fn device_memory_of(&self, start: u64, bytes: u64) -> Option<(u64, &Allocation)> {
-        holding(&self.device_memory, (start, bytes), |memory| memory.bytes.len() as u64)
+        holding(&self.device_memory, start, bytes, |memory| memory.bytes.len() as u64)
     }
 
     /// Returns the pinned memory that holds this range, and where it begins.
     pub fn pinned_of(&self, start: u64, bytes: u64) -> Option<(u64, &Pinned)> {
-        holding(&self.pinned, (start, bytes), |memory| memory.bytes)
+        holding(&self.pinned, start, bytes, |memory| memory.bytes)
     }
 
     /// Returns what is left of what was made.

@@ -141,7 +141,7 @@ impl Switches for OneSwitch {
             return Err(InsertError::Duplicate);
         }
         let branches = group.members.iter().enumerate().map(|(index, member)| {
-            group.branch((self.ports[&member.address], member.mac.unwrap()), &[index])
+            group.branch(self.ports[&member.address], member.mac.unwrap(), &[index])
         });
         let (sender_qpn, branches) = (group.sender_qpn, branches.collect());
         let replication = Replication { sender_qpn, inputs: Vec::new(), branches };

@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let (trace, verbose) = (args.hosting.trace.as_ref(), args.hosting.verbose);
     let (report, traced) = recording::around(trace, &in_use, verbose, |recording| {
         let launcher = launcher.recorded(recording);
-        replicate(args, input, (settings, stream), &launcher, &interrupt)
+        replicate(args, input, settings, stream, &launcher, &interrupt)
     })?;
     let exit = exit(&report, interrupt.happened()).and(traced);
     print(args, &report, exit);
@@ -133,7 +133,8 @@ fn refuse(args: &Args) -> Result<(), Failure> {
 fn replicate(
     args: &Args,
     input: Box<dyn Read + Send>,
-    (mut settings, stream): (PushSettings, StreamSettings),
+    mut settings: PushSettings,
+    stream: StreamSettings,
     launcher: &Launcher,
     interrupt: &Interrupt,
 ) -> Result<StreamReport, Failure> {

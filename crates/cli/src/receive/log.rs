@@ -142,17 +142,17 @@ impl RootLines {
 
     fn count(&mut self, now: Duration) {
         let Self { what, others, .. } = self;
-        print_left_out((what, "other roots"), others.left_out(now));
+        print_left_out(what, "other roots", others.left_out(now));
         self.roots.retain(|root, limit| {
-            print_left_out((what, root), limit.left_out(now));
+            print_left_out(what, root, limit.left_out(now));
             !limit.is_idle()
         });
     }
 
     fn end(&mut self) {
-        print_left_out((self.what, "other roots"), self.others.end());
+        print_left_out(self.what, "other roots", self.others.end());
         for (root, limit) in &mut self.roots {
-            print_left_out((self.what, root), limit.end());
+            print_left_out(self.what, root, limit.end());
         }
     }
 }
@@ -163,7 +163,7 @@ fn print_rejected(left_out: Option<u64>) {
     }
 }
 
-fn print_left_out((what, root): (&str, &str), left_out: Option<u64>) {
+fn print_left_out(what: &str, root: &str, left_out: Option<u64>) {
     if let Some(count) = left_out {
         print_message(format_args!("{count} more {what} {root} were left out in the last minute"));
     }

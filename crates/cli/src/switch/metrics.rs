@@ -62,7 +62,9 @@ fn labels(pairs: &[(&str, &str)]) -> String {
 /// Writes a metric with its samples (labels and value); nothing without samples.
 fn metric<V: Display>(
     out: &mut impl Write,
-    (name, kind, help): (&str, &str, &str),
+    name: &str,
+    kind: &str,
+    help: &str,
     samples: impl IntoIterator<Item = (String, V)>,
 ) -> io::Result<()> {
     let mut samples = samples.into_iter().peekable();
@@ -82,18 +84,18 @@ fn write(state: &State, out: &mut impl Write) -> io::Result<()> {
     let (name, version, plane) = (&*switch.name, &*switch.version, &*switch.plane);
     let info = labels(&[("switch", name), ("version", version), ("plane", plane)]);
     let own = || labels(&[("switch", name)]);
-    metric(out, ("info", "gauge", "The agent: always 1."), [(info, 1)])?;
+    metric(out, "info", "gauge", "The agent: always 1.", [(info, 1)])?;
     let uptime = switch.uptime_ms as f64 / 1000.0;
-    metric(out, ("uptime_seconds", "gauge", "Since the agent has started."), [(own(), uptime)])?;
+    metric(out, "uptime_seconds", "gauge", "Since the agent has started.", [(own(), uptime)])?;
     let installed = (own(), switch.groups);
-    metric(out, ("groups", "gauge", "Groups in the data plane."), [installed])?;
+    metric(out, "groups", "gauge", "Groups in the data plane.", [installed])?;
     let most = (own(), switch.groups_max);
-    metric(out, ("groups_max", "gauge", "The most groups that it can have."), [most])?;
+    metric(out, "groups_max", "gauge", "The most groups that it can have.", [most])?;
     let counts = counters
         .iter()
         .map(|count| (labels(&[("switch", name), ("kind", &count.name)]), count.count));
     let help = "Packets by what was done with them; docs/guide/switches.md has the kinds.";
-    metric(out, ("packets_total", "counter", help), counts)?;
+    metric(out, "packets_total", "counter", help, counts)?;
     write_groups(name, groups, out)
 }
 
@@ -130,14 +132,14 @@ fn write_counters(switch: &str, groups: &[GroupReport], out: &mut impl Write) ->
         Some((of_group(switch, group, None), sums.remove("request_bytes")?))
     });
     let help = "Bytes of the packets of a group from its sender, without Ethernet headers.";
-    metric(out, ("group_request_bytes_total", "counter", help), bytes)?;
+    metric(out, "group_request_bytes_total", "counter", help, bytes)?;
     let packets = counted.iter().flat_map(|(group, sums)| {
         let sample =
             |(kind, count): (&&str, &u64)| (of_group(switch, group, Some(("kind", kind))), *count);
         sums.iter().map(sample)
     });
     let help = "Packets of a group by what was done with them: of the groups with the most.";
-    metric(out, ("group_packets_total", "counter", help), packets)
+    metric(out, "group_packets_total", "counter", help, packets)
 }
 
 fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io::Result<()> {
@@ -148,11 +150,11 @@ fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io:
     let renewed =
         groups.iter().map(|group| (of_group(group, None), group.since_renewal_ms as f64 / 1000.0));
     let help = "Since its lease was renewed.";
-    metric(out, ("group_since_renewal_seconds", "gauge", help), renewed)?;
+    metric(out, "group_since_renewal_seconds", "gauge", help, renewed)?;
     let troubled =
         groups.iter().map(|group| (of_group(group, None), u8::from(!group.trouble.is_empty())));
     let help = "1 if packets may not reach all its members.";
-    metric(out, ("group_trouble", "gauge", help), troubled)?;
+    metric(out, "group_trouble", "gauge", help, troubled)?;
     let of_members = |value: fn(&GroupReport, usize) -> u32| {
         groups.iter().flat_map(move |group| {
             let samples = group.members.iter().enumerate();
@@ -163,9 +165,9 @@ fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io:
     };
     let help = "Messages that the member has completed, modulo 2^24.";
     let messages = of_members(|group, index| group.members[index].msn);
-    metric(out, ("group_member_messages", "gauge", help), messages)?;
+    metric(out, "group_member_messages", "gauge", help, messages)?;
     let help = "Packets that another member has acknowledged and this one has not.";
-    metric(out, ("group_member_lag_packets", "gauge", help), of_members(lag))
+    metric(out, "group_member_lag_packets", "gauge", help, of_members(lag))
 }
 
 /// The number of packet numbers: 24 bits, which wrap around.

@@ -48,7 +48,8 @@ fn refused(path: &std::path::Path, reason: impl Into<String>) -> TargetError {
 pub(super) fn check(
     place: &Place,
     existing: &Directory,
-    (order, there): (&Order, &There),
+    order: &Order,
+    there: &There,
 ) -> Result<(), TargetError> {
     let path = place.path();
     let system = |error: Errno| refusal(path, "examine", 0, error.into());
@@ -72,7 +73,7 @@ pub(super) fn check(
     let mut parents = Parents::new(existing);
     for path in directories(&order.listing) {
         match parents.open(path) {
-            Ok(directory) => check_extras(&directory, path, (place, order))?,
+            Ok(directory) => check_extras(&directory, path, place, order)?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(refusal(&order.shown(path), "open", 0, error.into())),
         }
@@ -110,7 +111,8 @@ fn probe(place: &Place) -> Result<(), Errno> {
 fn check_extras(
     directory: &Directory,
     path: &[u8],
-    (place, order): (&Place, &Order),
+    place: &Place,
+    order: &Order,
 ) -> Result<(), TargetError> {
     let system = |error: Errno| refusal(&order.shown(path), "examine", 0, error.into());
     let stat = directory.own_stat().map_err(system)?;
@@ -193,8 +195,10 @@ fn copy_attributes_of(from: &Directory, to: &Directory) -> Result<(), Errno> {
 /// Errors: something else has the place's name by now, then nothing has changed.
 pub(super) fn exchange(
     place: &Place,
-    (existing, staged): (&Directory, &Directory),
-    (hidden, order): (&OsStr, &Order),
+    existing: &Directory,
+    staged: &Directory,
+    hidden: &OsStr,
+    order: &Order,
 ) -> Result<(), TargetError> {
     let (parent, old) = (place.parent(), place.hidden(OLD));
     let failed = |what| move |error: Errno| refusal(place.path(), what, 0, error.into());
@@ -233,7 +237,8 @@ pub(super) fn exchange(
 /// Errors: something cannot be moved, then it is left in the old directory.
 pub(super) fn sweep_all(
     place: &Place,
-    (old, new): (&Directory, &Directory),
+    old: &Directory,
+    new: &Directory,
     listing: &Listing,
 ) -> Result<(), TargetError> {
     let name = place.hidden(OLD);
@@ -268,7 +273,7 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
                 stat.is_ok_and(|it| super::there::kind_of(&it) == rustix::fs::FileType::Directory)
             };
             let inner = inner_path(path, name);
-            let listed = listing.find(&inner).or_else(|| letters.entry((&from, &names), &inner));
+            let listed = listing.find(&inner).or_else(|| letters.entry(&from, &names, &inner));
             let outcome = match listed.map(|entry| &listing.entries()[entry].kind) {
                 Some(Kind::Directory) if is_directory() => continue,
                 Some(_) => with_write_permission(&from, || from.unlink(name)),
@@ -318,7 +323,7 @@ pub(super) fn recover(place: &Place, existing: Option<&Directory>) -> Result<(),
     }
     let existing = existing.ok_or_else(left)?;
     let _ = existing.unlink(OsStr::new(MARK));
-    sweep_all(place, (&found, existing), &list)
+    sweep_all(place, &found, existing, &list)
 }
 
 /// Leaves the list of entries of a tree for a session that completes the exchange.

@@ -144,7 +144,7 @@ impl Search<'_> {
                 Err(Errno::NOENT) => continue,
                 Err(error) => return Err(self.failed(&inner, error)),
             };
-            let is_removed = self.add((directory, &names), name, (inner, &stat))?;
+            let is_removed = self.add(directory, &names, name, inner, &stat)?;
             if is_removed && is_immutable {
                 return Err(TargetError::immutable(self.order.shown(path)));
             }
@@ -156,15 +156,17 @@ impl Search<'_> {
     /// Returns whether it is to be removed.
     fn add(
         &mut self,
-        (directory, names): (&Directory, &[OsString]),
+        directory: &Directory,
+        names: &[OsString],
         name: &OsStr,
-        (path, stat): (Vec<u8>, &Stat),
+        path: Vec<u8>,
+        stat: &Stat,
     ) -> Result<bool, TargetError> {
         let is_directory = kind_of(stat) == FileType::Directory;
         let shown = [&self.deletion.prefix[..], &path].concat();
         // By its inode, or in other letters.
         let is_other_name = stat.st_nlink == 1 && self.listed.contains(&stat.st_ino)
-            || self.letters.entry((directory, names), &path).is_some();
+            || self.letters.entry(directory, names, &path).is_some();
         if is_other_name {
             return Ok(false);
         }
@@ -216,7 +218,8 @@ pub(super) fn unchanged(top: &Directory, extras: &[Extra]) -> Vec<Extra> {
 pub(super) fn remove(
     top: &Directory,
     order: &Order,
-    (extras, staged): (&[Extra], Option<&Staged>),
+    extras: &[Extra],
+    staged: Option<&Staged>,
 ) -> Result<usize, TargetError> {
     let mut parents = Parents::new(top);
     let mut removed = 0;
@@ -299,7 +302,7 @@ mod tests {
         let directory = place.parent().open_directory(place.name()).unwrap();
         let (spot, owner) = (Spot::Inside(directory, Some(place)), Owner::of_no_push("a"));
         let stop = AtomicBool::new(is_stopped);
-        Target::prepare_tree((spot, top), order, manifest, &owner, &stop)
+        Target::prepare_tree(spot, top, order, manifest, &owner, &stop)
     }
 
     #[test]

@@ -333,7 +333,8 @@ impl CopyFiles {
     /// Reads the data of an open file: from a position in its part of the object on.
     pub(super) fn read_data(
         &self,
-        (file, opened): (usize, &File),
+        file: usize,
+        opened: &File,
         into: &mut [u8],
         at: u64,
     ) -> io::Result<()> {

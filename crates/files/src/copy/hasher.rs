@@ -51,7 +51,7 @@ pub(crate) fn follow(
                 options.worked.fetch_add(holds.1 - holds.0, Ordering::Relaxed);
                 Some(known)
             }
-            None => match arrivals.digest(files, (number, holds), options) {
+            None => match arrivals.digest(files, number, holds, options) {
                 Err(_) if stop.load(Ordering::Relaxed) => None,
                 digest => digest?,
             },
@@ -77,13 +77,14 @@ impl Arrivals<'_> {
     fn digest(
         &mut self,
         files: &CopyFiles,
-        (number, holds): (usize, ByteRange),
+        number: usize,
+        holds: ByteRange,
         options: &HashOptions,
     ) -> io::Result<Option<blake3::Hash>> {
         let file = files.open_file(number)?;
         let read = |into: &mut [u8], at| {
             files
-                .read_data((number, &file), into, at)
+                .read_data(number, &file, into, at)
                 .map_err(|error| files.error(number, "read", error))?;
             options.on_read(&file, into, at);
             Ok(())
@@ -137,7 +138,7 @@ mod tests {
         let place = Place::anywhere(&directory.join("copy")).unwrap();
         let there = There::nothing(&order);
         let claim = Claim::take(&place, &Owner::of_no_push("")).unwrap();
-        let staging = Staging::create(&place, &order, None, (&there, &claim)).unwrap();
+        let staging = Staging::create(&place, &order, None, &there, &claim).unwrap();
         let staged = (staging.staged.clone(), vec![false; lengths.len()]);
         staging.keep();
         CopyFiles::new(&order, None, vec![true; lengths.len()], Some(staged))

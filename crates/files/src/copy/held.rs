@@ -41,7 +41,8 @@ impl Held {
     ///
     /// Errors: those of [`Claim::take`].
     fn take(
-        (place, owner): (&Place, &Owner),
+        place: &Place,
+        owner: &Owner,
         existing: Option<&Directory>,
         order: &Order,
     ) -> Result<Self, ClaimError> {
@@ -146,7 +147,8 @@ pub(super) fn check_replaceable(place: &Place) -> Result<(), TargetError> {
 
 /// Claims a place whose name can be written; see [`Held::take`].
 pub(super) fn hold(
-    (place, owner): (&Place, &Owner),
+    place: &Place,
+    owner: &Owner,
     existing: Option<&Directory>,
     order: &Order,
 ) -> Result<Held, TargetError> {
@@ -158,7 +160,7 @@ pub(super) fn hold(
     if place.parent().is_itself_immutable() {
         return Err(TargetError::immutable(place.directory().to_owned()));
     }
-    Held::take((place, owner), existing, order).map_err(|error| match error {
+    Held::take(place, owner, existing, order).map_err(|error| match error {
         ClaimError::Busy(owner) => {
             let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
             TargetError::Busy { path: path(), owner }

@@ -29,7 +29,8 @@ impl<'a> Letters<'a> {
     /// names in a directory is found by a name of the tree that is none of them. `path`: in the tree.
     pub(super) fn entry(
         &self,
-        (directory, names): (&Directory, &[OsString]),
+        directory: &Directory,
+        names: &[OsString],
         path: &[u8],
     ) -> Option<usize> {
         let entries = self.listing.entries();

@@ -17,7 +17,8 @@ use crate::disk::Directory;
 /// directory in which only owners replace theirs; something immutable; a mount that would be replaced.
 pub(super) fn check(
     existing: &Directory,
-    (order, there): (&Order, &There),
+    order: &Order,
+    there: &There,
     stages: &[bool],
 ) -> Result<(), TargetError> {
     let mut parents = Parents::new(existing);
@@ -32,7 +33,7 @@ pub(super) fn check(
         let parent = split(&entry.path).0;
         if stages[number] && last.is_none_or(|(last, _)| last != parent) {
             let sticky = match is_there(parent) {
-                true => check_directory(&mut parents, (&entry.path, parent), order)?,
+                true => check_directory(&mut parents, &entry.path, parent, order)?,
                 false => None,
             };
             last = Some((parent, sticky));
@@ -59,7 +60,8 @@ pub(super) fn check(
 /// Checks the directory of an entry; its attributes, if only owners may replace what is in it.
 fn check_directory(
     parents: &mut Parents,
-    (path, parent): (&[u8], &[u8]),
+    path: &[u8],
+    parent: &[u8],
     order: &Order,
 ) -> Result<Option<Stat>, TargetError> {
     let failed = |error: Errno| refusal(&order.shown(parent), "write in", 0, error.into());

@@ -26,7 +26,8 @@ use crate::{
 ///
 /// Errors: the first that cannot be given.
 pub(super) fn check(
-    (place, existing): (&Place, Option<&Directory>),
+    place: &Place,
+    existing: Option<&Directory>,
     order: &Order,
     there: &There,
     files: &CopyFiles,

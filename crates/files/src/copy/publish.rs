@@ -48,7 +48,8 @@ type Outcome = Result<(), TargetError>;
 impl<'a> Publication<'a> {
     /// `stages`: by the number of the entry, whether it is staged.
     pub(super) fn new(
-        (order, stages): (&'a Order, &'a [bool]),
+        order: &'a Order,
+        stages: &'a [bool],
         staged: &'a Staged,
         there: &'a There,
     ) -> Self {
@@ -84,7 +85,7 @@ impl<'a> Publication<'a> {
             let (directory, name) = self.staged.of(&entry.path);
             match &entry.kind {
                 Kind::Directory => {}
-                Kind::File { bytes } => self.complete_file(files, (number, *bytes))?,
+                Kind::File { bytes } => self.complete_file(files, number, *bytes)?,
                 Kind::Name { of } => {
                     self.link(files, number, *of as usize)?;
                     continue;
@@ -116,7 +117,7 @@ impl<'a> Publication<'a> {
     }
 
     /// Gives a staged file its mode and time, unless it got them when it was written, and writes it to disk.
-    fn complete_file(&mut self, files: &CopyFiles, (number, bytes): (usize, u64)) -> Outcome {
+    fn complete_file(&mut self, files: &CopyFiles, number: usize, bytes: u64) -> Outcome {
         let finished = files.finished(number);
         if let Some(inode) = finished.filter(|_| !self.syncs_each) {
             self.inodes[number] = inode;

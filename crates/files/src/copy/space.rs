@@ -56,7 +56,7 @@ pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetErr
         let file = files
             .open_staged(number, OFlags::RDWR | OFlags::CREATE)
             .map_err(|error| TargetError::stored(error, "create", &path))?;
-        reserve_file(directory, &file, (bytes, data))
+        reserve_file(directory, &file, bytes, data)
             .map_err(|error| refusal(&path, "reserve space for", bytes, error.into()))?;
     }
     Ok(())
@@ -66,7 +66,8 @@ pub(super) fn reserve(files: &CopyFiles, bytes_min: u64) -> Result<(), TargetErr
 fn reserve_file(
     directory: &Directory,
     file: &std::fs::File,
-    (bytes, data): (u64, Option<&[Range<u64>]>),
+    bytes: u64,
+    data: Option<&[Range<u64>]>,
 ) -> Result<(), Errno> {
     let disk = directory.disk();
     if file.metadata().is_ok_and(|metadata| metadata.len() > bytes) {

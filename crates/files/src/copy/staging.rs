@@ -102,7 +102,7 @@ impl Staging {
             return Temporary::find(place, &order.version, order.user(0))
                 .map(|file| Self::of_file(place, file));
         }
-        Self::open(place, order, (existing, there), false).ok().flatten()
+        Self::open(place, order, existing, there, false).ok().flatten()
     }
 
     /// Makes what is missing of the staging directories, or the file.
@@ -110,13 +110,14 @@ impl Staging {
         place: &Place,
         order: &Order,
         existing: Option<&Directory>,
-        (there, claim): (&There, &Claim),
+        there: &There,
+        claim: &Claim,
     ) -> Result<Self, Errno> {
         if order.is_file {
-            let file = Temporary::open(place, (&order.version, order.user(0)), claim)?;
+            let file = Temporary::open(place, &order.version, order.user(0), claim)?;
             return Ok(Self::of_file(place, file));
         }
-        Self::open(place, order, (existing, there), true)?.ok_or(Errno::NOENT)
+        Self::open(place, order, existing, there, true)?.ok_or(Errno::NOENT)
     }
 
     fn of_file(place: &Place, file: Temporary) -> Self {
@@ -137,7 +138,8 @@ impl Staging {
     fn open(
         place: &Place,
         order: &Order,
-        (existing, there): (Option<&Directory>, &There),
+        existing: Option<&Directory>,
+        there: &There,
         creates: bool,
     ) -> Result<Option<Self>, Errno> {
         let name = hidden(place, order);
@@ -148,11 +150,11 @@ impl Staging {
             let is_new = below.is_empty() && (existing.is_none() || order.atomic);
             let user = order.wanted_of_top().filter(|_| is_new).and_then(|top| top.attributes.user);
             let writers = order.top.filter(|_| below.is_empty()).map_or(0, |top| top.mode);
-            let directory = match reclaim(parent, &name, (user, writers)) {
+            let directory = match reclaim(parent, &name, user, writers) {
                 Some(directory) => {
                     // Files have one name once further names of the tree are gone, in whatever directory.
-                    clean(&directory, (below, false), order, &mut is_there)?;
-                    clean(&directory, (below, true), order, &mut is_there)?;
+                    clean(&directory, below, false, order, &mut is_there)?;
+                    clean(&directory, below, true, order, &mut is_there)?;
                     directory
                 }
                 None if !creates => return Ok(false),
@@ -213,7 +215,7 @@ impl Staging {
 
     /// Moves what an earlier session has left beside a name inside the directory that has the name now, unless another
     /// session uses it.
-    pub(super) fn move_inside(name: &Place, place: &Place, (order, owner): (&Order, &Owner)) {
+    pub(super) fn move_inside(name: &Place, place: &Place, order: &Order, owner: &Owner) {
         let (from, to) = (hidden(name, order), hidden(place, order));
         let is_left = |name: &Place, end: &OsStr| name.parent().stat(end).is_ok();
         if !is_left(name, &name.hidden(LOCK)) && name.temporaries().next().is_none() {
@@ -304,11 +306,7 @@ fn inside(directory: &Directory) -> Place {
 
 /// The staging directory of an earlier session, if only this user could have written it, or the one whose it is to be, or
 /// those with these permissions.
-fn reclaim(
-    parent: &Directory,
-    name: &OsStr,
-    (user, writers): (Option<u32>, u32),
-) -> Option<Directory> {
+fn reclaim(parent: &Directory, name: &OsStr, user: Option<u32>, writers: u32) -> Option<Directory> {
     let directory = parent.open_directory(name).ok()?;
     if directory.own_stat().ok()?.st_mode & 0o022 & !writers != 0 {
         return None;
@@ -333,7 +331,8 @@ fn create(parent: &Directory, name: &OsStr) -> Result<Directory, Errno> {
 /// them. Files are looked at with `files` only.
 fn clean(
     directory: &Directory,
-    (path, files): (&[u8], bool),
+    path: &[u8],
+    files: bool,
     order: &Order,
     is_there: &mut [bool],
 ) -> Result<(), Errno> {
@@ -358,7 +357,7 @@ fn clean(
                     opened => opened,
                 }?;
                 take(directory, opened.as_fd(), user)?;
-                clean(&opened, (&inner, files), order, is_there)?;
+                clean(&opened, &inner, files, order, is_there)?;
             }
             (Some(Kind::File { .. }), FileType::RegularFile) if !files => continue,
             (Some(Kind::File { .. }), FileType::RegularFile)

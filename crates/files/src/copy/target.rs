@@ -95,7 +95,7 @@ impl Target {
         owner: &Owner,
     ) -> Result<Self, TargetError> {
         let order = Order::of_file(&place, &manifest, None)?;
-        let mut target = Self::prepare_file((place, order), manifest, owner)?;
+        let mut target = Self::prepare_file(place, order, manifest, owner)?;
         target.begin(&Ranges::default(), &AtomicBool::new(false))?;
         Ok(target)
     }
@@ -104,12 +104,13 @@ impl Target {
     ///
     /// Errors: as for [`Target::create`].
     pub(crate) fn prepare_file(
-        (place, order): (Place, Order),
+        place: Place,
+        order: Order,
         manifest: Manifest,
         owner: &Owner,
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let held = hold((&place, owner), None, &order)?;
+        let held = hold(&place, owner, None, &order)?;
         let existing = Some(place.parent().clone());
         let order = Arc::new(order);
         let (there, staging) = look(&place, &order, existing.as_ref().filter(|_| order.looks))?;
@@ -121,7 +122,8 @@ impl Target {
     ///
     /// Blocks while it looks, or until `stop`. Errors: another push owns the path; what is there cannot be replaced; stopped.
     pub(crate) fn prepare_tree(
-        (spot, path): (Spot, &Path),
+        spot: Spot,
+        path: &Path,
         order: Order,
         manifest: Manifest,
         owner: &Owner,
@@ -138,10 +140,10 @@ impl Target {
                 (Place::inside(directory.clone(), path), Some(directory), name)
             }
         };
-        let held = hold((&place, owner), existing.as_ref(), &order)?;
+        let held = hold(&place, owner, existing.as_ref(), &order)?;
         if !order.dry_run {
             if let Some(name) = &name {
-                Staging::move_inside(name, &place, (&order, owner));
+                Staging::move_inside(name, &place, &order, owner);
             }
             // Before what is there is looked at: it may have further names in them.
             Staging::remove_others(&place, &order);
@@ -245,14 +247,14 @@ impl Target {
         }
         match &self.existing {
             Some(existing) if self.order.atomic => {
-                atomic::check(&self.place, existing, (&self.order, &self.there))?;
+                atomic::check(&self.place, existing, &self.order, &self.there)?;
                 // All but files is made anew.
                 for (stages, entry) in stages.iter_mut().zip(self.order.entries()) {
                     *stages |= entry.bytes().is_none();
                 }
             }
             Some(existing) => {
-                super::permission::check(existing, (&self.order, &self.there), &stages)?;
+                super::permission::check(existing, &self.order, &self.there, &stages)?;
             }
             None => {}
         }
@@ -262,7 +264,8 @@ impl Target {
                 &self.place,
                 &self.order,
                 self.existing.as_ref(),
-                (&self.there, self.held.claim().map_err(|error| no_file(&self.place, error))?),
+                &self.there,
+                self.held.claim().map_err(|error| no_file(&self.place, error))?,
             )
             .map_err(|error| no_file(&self.place, error))?,
         };
@@ -276,8 +279,8 @@ impl Target {
         }
         let reserved_bytes_min = if self.order.is_file { 1 } else { RESERVED_BYTES_MIN };
         super::space::reserve(&files, reserved_bytes_min)?;
-        let places = (&self.place, self.existing.as_ref());
-        probes::check(places, &self.order, &self.there, &files)?;
+        let existing = self.existing.as_ref();
+        probes::check(&self.place, existing, &self.order, &self.there, &files)?;
         self.copy_parts(&files, has, stop).map_err(self.system("copy what is there of"))?;
         self.files = Some(Arc::new(files));
         Ok(())
@@ -428,7 +431,7 @@ impl Target {
         let was_there = match &self.staging {
             Some(staging) if self.has_work(&files.stages) => {
                 let mut publication =
-                    Publication::new((&self.order, &files.stages), &staging.staged, &self.there);
+                    Publication::new(&self.order, &files.stages, &staging.staged, &self.there);
                 self.publish_staged(&mut publication, &files).map(|()| false)
             }
             _ => self.publish_kept(&files).map(|is_changed| !is_changed),
@@ -458,7 +461,7 @@ impl Target {
             publication.complete(files)?;
             publication.move_all(existing)?;
             let staged = Some(publication.staged());
-            extras::remove(existing, &self.order, (&extras, staged))?;
+            extras::remove(existing, &self.order, &extras, staged)?;
             self.staging.iter().for_each(Staging::remove_inner);
             publication.finish_directories(existing)?;
             publication.check_names(existing)?;
@@ -480,10 +483,10 @@ impl Target {
         finish_top(staged, top, &self.order)?;
         publication.sync_names(staged)?;
         if let Some(existing) = &self.existing {
-            atomic::exchange(&self.place, (existing, staged), (name, &self.order))?;
+            atomic::exchange(&self.place, existing, staged, name, &self.order)?;
             // Before they are moved.
-            extras::remove(existing, &self.order, (&extras, None))?;
-            atomic::sweep_all(&self.place, (existing, staged), &self.order.listing)?;
+            extras::remove(existing, &self.order, &extras, None)?;
+            atomic::sweep_all(&self.place, existing, staged, &self.order.listing)?;
             // What was moved and removed has changed them.
             publication.finish_directories(staged)?;
             finish_top(staged, top, &self.order)?;
@@ -523,7 +526,7 @@ impl Target {
         }
         let had_top = self.has_top();
         let staged = super::staging::Staged::default();
-        let publication = Publication::new((&self.order, &files.stages), &staged, &self.there);
+        let publication = Publication::new(&self.order, &files.stages, &staged, &self.there);
         publication.check_kept(existing)?;
         publication.correct_kept(existing)?;
         publication.finish_directories(existing)?;
@@ -591,7 +594,7 @@ mod tests {
         let manifest = Manifest { name: "a".into(), bytes: 10_000, mode: 0o600, modified_ns: 0 };
         let (place, owner) = (Place::anywhere(&path).unwrap(), Owner::of_no_push(""));
         let order = Order::of_file(&place, &manifest, Some(probe)).unwrap();
-        let mut target = Target::prepare_file((place, order), manifest, &owner).unwrap();
+        let mut target = Target::prepare_file(place, order, manifest, &owner).unwrap();
         take();
         let has = [(0, 4_000), (5_000, 10_000)];
         target.begin(&has.into_iter().collect(), &AtomicBool::new(false)).unwrap();

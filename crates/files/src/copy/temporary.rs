@@ -45,7 +45,8 @@ impl Temporary {
     /// Errors: the system's.
     pub(crate) fn open(
         place: &Place,
-        (version, user): (&[u8], Option<u32>),
+        version: &[u8],
+        user: Option<u32>,
         _claim: &Claim,
     ) -> Result<Self, Errno> {
         let directory = place.parent();
@@ -166,7 +167,7 @@ mod tests {
         }
 
         fn open(&self, version: &str) -> Temporary {
-            Temporary::open(&self.place, (version.as_bytes(), None), &self.claim).unwrap()
+            Temporary::open(&self.place, version.as_bytes(), None, &self.claim).unwrap()
         }
 
         fn find(&self, version: &str) -> Option<Temporary> {

@@ -136,7 +136,7 @@ impl There {
             if let Some(stat) = stat.as_ref().filter(|stat| is_linked(stat)) {
                 match names.entry((stat.st_dev, stat.st_ino, folded(&entry.path))) {
                     Slot::Vacant(slot) => drop(slot.insert(number)),
-                    Slot::Occupied(first) if is_one_name(order, (*first.get(), number), top) => {
+                    Slot::Occupied(first) if is_one_name(order, *first.get(), number, top) => {
                         return collision(*first.get());
                     }
                     Slot::Occupied(_) => {}
@@ -163,7 +163,7 @@ impl There {
             }
             if let (Found::Directory { inode, is_finished: false }, Some(stat)) = (found, &stat)
                 && keeps_own(stat, order)
-                && has_wanted((stat, entry), order.wanted(number), &mut parents)
+                && has_wanted(stat, entry, order.wanted(number), &mut parents)
             {
                 found = Found::Directory { inode, is_finished: true };
                 there.others.push(number);
@@ -196,10 +196,10 @@ impl There {
         }
         Ok(match &entry.kind {
             Kind::Directory if kind == FileType::Directory => {
-                let is_finished = is_finished((stat, entry), wanted, parents);
+                let is_finished = is_finished(stat, entry, wanted, parents);
                 Found::Directory { inode: stat.st_ino, is_finished }
             }
-            Kind::File { bytes } => find_file(order, number, (*bytes, stat), parents),
+            Kind::File { bytes } => find_file(order, number, *bytes, stat, parents),
             Kind::Name { of } => match self.found[*of as usize] {
                 Found::File { known, .. } if known.inode == stat.st_ino => Found::Same,
                 _ => Found::Other,
@@ -211,8 +211,7 @@ impl There {
                         let known = Known::of(stat);
                         // Another user's link keeps its own.
                         let has_link_time = has_time(stat, entry) || !order.may_set(stat);
-                        let is_finished =
-                            has_link_time && has_wanted((stat, entry), wanted, parents);
+                        let is_finished = has_link_time && has_wanted(stat, entry, wanted, parents);
                         Found::Link { known, is_finished }
                     }
                     _ => Found::Other,
@@ -275,7 +274,8 @@ impl There {
 fn find_file(
     order: &Order,
     number: usize,
-    (bytes, stat): (u64, &Stat),
+    bytes: u64,
+    stat: &Stat,
     parents: &mut Parents,
 ) -> Found {
     let (entry, wanted) = (&order.entries()[number], order.wanted(number));
@@ -297,8 +297,8 @@ fn find_file(
         }),
     };
     let Some(stat) = compared else { return Found::Other };
-    let is_finished = is_finished((&stat, entry), wanted, parents);
-    let may_stay = may_stay((&stat, order, number), is_finished);
+    let is_finished = is_finished(&stat, entry, wanted, parents);
+    let may_stay = may_stay(&stat, order, number, is_finished);
     Found::File { known: Known::of(&stat), may_stay, is_finished }
 }
 
@@ -315,13 +315,14 @@ fn has_holes(order: &Order, number: usize, parents: &mut Parents) -> bool {
 
 /// Whether an entry that is there has mode, time and further attributes.
 fn is_finished(
-    (stat, entry): (&Stat, &Entry),
+    stat: &Stat,
+    entry: &Entry,
     wanted: Option<Wanted<'_>>,
     parents: &mut Parents,
 ) -> bool {
     has_mode(stat, entry.mode.into())
         && has_time(stat, entry)
-        && has_wanted((stat, entry), wanted, parents)
+        && has_wanted(stat, entry, wanted, parents)
 }
 
 /// Whether a directory keeps mode and time as it is another user's, and is not exchanged.
@@ -330,7 +331,8 @@ pub(super) fn keeps_own(stat: &Stat, order: &Order) -> bool {
 }
 
 fn has_wanted(
-    (stat, entry): (&Stat, &Entry),
+    stat: &Stat,
+    entry: &Entry,
     wanted: Option<Wanted<'_>>,
     parents: &mut Parents,
 ) -> bool {
@@ -340,7 +342,7 @@ fn has_wanted(
 
 /// Not if users whom the source excludes can write to it, since it could change after verification; and not if it needs other
 /// attributes and has further names, whose attributes would change.
-fn may_stay((stat, order, number): (&Stat, &Order, usize), is_finished: bool) -> bool {
+fn may_stay(stat: &Stat, order: &Order, number: usize, is_finished: bool) -> bool {
     let (entry, wanted) = (&order.entries()[number], order.wanted(number));
     let excluded = 0o022 & !u32::from(entry.mode);
     let other_group = |group| group != stat.st_gid && stat.st_mode & 0o020 != 0;
@@ -352,7 +354,7 @@ fn may_stay((stat, order, number): (&Stat, &Order, usize), is_finished: bool) ->
 }
 
 /// Whether two entries that are one file, and of one path in small letters, are that by one name in their directory, not by two.
-fn is_one_name(order: &Order, (one, other): (usize, usize), top: &Directory) -> bool {
+fn is_one_name(order: &Order, one: usize, other: usize, top: &Directory) -> bool {
     let (one, other) = (&order.entries()[one], &order.entries()[other]);
     let names = || Parents::new(top).of(&one.path).and_then(|(at, _)| at.names());
     let has = |names: &[OsString], entry: &Entry| {

@@ -30,7 +30,8 @@ pub(super) fn before_each_call(
 
 /// The same of a tree, where all that only the host has has to stay.
 fn beside_another_process(
-    (source, before): (&Source, &Before),
+    source: &Source,
+    before: &Before,
     act: fn(&Path),
     mut judge: impl FnMut(&Path, &CopySession, u64, &str),
 ) {
@@ -73,7 +74,7 @@ fn what_another_process_writes_at_any_call_stays() {
             fs::write(top.join("made anew/theirs"), "theirs").unwrap();
         }
     };
-    beside_another_process((&source, &Before::Tree(3)), write, |path, session, _, after| {
+    beside_another_process(&source, &Before::Tree(3), write, |path, session, _, after| {
         assert!(session.outcome.is_ok(), "{after}");
         for theirs in ["theirs", "their directory/file", "d/theirs"] {
             assert_eq!(fs::read(path.join(theirs)).unwrap(), b"theirs", "{after}: {theirs}");
@@ -129,7 +130,7 @@ fn a_kept_file_that_changes_before_it_is_published_is_named() {
         fs::File::options().write(true).open(&path).unwrap().set_modified(modified).unwrap();
     };
     let mut named = 0;
-    beside_another_process((&source, &Before::Tree(3)), change, |path, session, call, after| {
+    beside_another_process(&source, &Before::Tree(3), change, |path, session, call, after| {
         let is_kept = fs::read(path.join("d/stays")).unwrap() == [9; 70_000];
         assert!(is_kept, "{after}: what another process wrote is gone");
         named +=
@@ -231,7 +232,7 @@ fn a_link_that_stays_and_changes_before_it_is_published_is_named() {
         symlink("/etc/passwd", top.join("link")).unwrap();
     };
     let mut named = 0;
-    beside_another_process((&source, &Before::Tree(7)), change, |_, session, call, after| {
+    beside_another_process(&source, &Before::Tree(7), change, |_, session, call, after| {
         named += u32::from(is_named_before_publication(session, call, "link was changed", after));
     });
     assert!(named > 2, "{named}");
@@ -241,7 +242,7 @@ fn a_link_that_stays_and_changes_before_it_is_published_is_named() {
 fn the_mode_that_the_destination_gets_meanwhile_stays_unless_the_source_has_one() {
     let source = Source::tree(7).with(|it| it.top = None);
     let change = |top: &Path| fs::set_permissions(top, fs::Permissions::from_mode(0o710)).unwrap();
-    beside_another_process((&source, &Before::Tree(3)), change, |path, session, _, after| {
+    beside_another_process(&source, &Before::Tree(3), change, |path, session, _, after| {
         assert!(session.outcome.is_ok(), "{after}");
         assert_eq!(fs::metadata(path).unwrap().mode() & 0o7777, 0o710, "{after}");
     });

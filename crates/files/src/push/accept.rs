@@ -34,7 +34,8 @@ impl Acceptor {
     ///
     /// Errors: the system refuses all addresses.
     pub(super) fn for_hosts(
-        (local_only, ports): (bool, Option<PortRange>),
+        local_only: bool,
+        ports: Option<PortRange>,
         secret: Secret,
         hosts: Vec<String>,
         tokens: Option<HostTokens>,

@@ -208,12 +208,12 @@ mod tests {
             let mut group = self.group();
             for &(host, member, unconnected) in reports {
                 let blamed = member.map(|member| Blamed { member, noticed_by: None });
-                group.reported(host, (blamed, "no descriptors"), unconnected, LATE);
+                group.reported(host, blamed, "no descriptors", unconnected, LATE);
             }
             group.begin_failing(LATE, "a member has failed");
             for host in 0..3 {
                 if !group.has_reported(host) {
-                    group.reported(host, (None, "left"), &[], LATE);
+                    group.reported(host, None, "left", &[], LATE);
                 }
             }
             match self.respond(&group) {
@@ -245,7 +245,7 @@ mod tests {
         for _ in 0..2 {
             let mut group = world.group();
             let blamed = Blamed { member: 2, noticed_by: Some(1) };
-            group.reported(0, (Some(blamed), "stopped sending"), &[], LATE);
+            group.reported(0, Some(blamed), "stopped sending", &[], LATE);
             group.begin_failing(LATE, "stopped sending");
             let Response::FailHosts(hosts) = world.respond(&group) else { panic!("it is blamed") };
             given_up.extend(hosts);

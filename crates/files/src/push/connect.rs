@@ -20,7 +20,8 @@ const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Connects to a receiver on a thread that ends by the deadline, and reports the outcome as an event.
 pub(super) fn start(
-    (host, start): (usize, u32),
+    host: usize,
+    start: u32,
     address: String,
     credentials: Credentials,
     timeout: Duration,

@@ -215,7 +215,8 @@ impl PushGroup {
     pub(super) fn reported(
         &mut self,
         host: usize,
-        (blamed, detail): (Option<Blamed>, &str),
+        blamed: Option<Blamed>,
+        detail: &str,
         unconnected: &[u32],
         now: Duration,
     ) {

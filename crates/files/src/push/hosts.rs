@@ -171,7 +171,8 @@ impl<'a> Hosts<'a> {
         &mut self,
         effects: &mut impl Effects,
         host: usize,
-        (ip, own_ip): (IpAddr, IpAddr),
+        ip: IpAddr,
+        own_ip: IpAddr,
         now: Duration,
     ) {
         let known = &mut self.all[host];

@@ -110,7 +110,7 @@ impl<'a> Io<'a> {
         let Some(Reach::Listens(address)) = reach else { return Ok(()) };
         let Some(credentials) = settings.credentials.clone() else { return Ok(()) };
         let (address, events) = (address.clone(), self.push.events.clone());
-        connect::start((host, start), address, credentials, settings.start_timeout, events)
+        connect::start(host, start, address, credentials, settings.start_timeout, events)
             .map_err(|error| system("starting a thread", error).into())
     }
 
@@ -231,9 +231,10 @@ impl Effects for Io<'_> {
             };
             events.send(event.into()).is_ok()
         };
-        let alive = (ToReceiver::Alive, HEARTBEAT);
-        let control = Control::start_with_keepalive(channel, failure_deadline, alive, take)
-            .map_err(|error| system("starting a control connection", error))?;
+        let alive = ToReceiver::Alive;
+        let control =
+            Control::start_with_keepalive(channel, failure_deadline, alive, HEARTBEAT, take)
+                .map_err(|error| system("starting a control connection", error))?;
         control.send(&self.push.first_message(plan, own, relays_listing))?;
         if !relays_listing {
             control.send_each(self.push.listing())?;

@@ -133,7 +133,7 @@ impl<'a> RootMachine<'a> {
         ip: IpAddr,
         own_ip: IpAddr,
     ) {
-        self.hosts.on_connected(effects, host, (ip, own_ip), self.now);
+        self.hosts.on_connected(effects, host, ip, own_ip, self.now);
     }
 
     /// A host's connection has ended.
@@ -267,7 +267,7 @@ impl<'a> RootMachine<'a> {
             Some(HostEvent::GroupFailed { group, blamed, unconnected, detail, has }) => {
                 if let Some(state) = self.groups.get_mut(&group) {
                     self.hosts[host].has.extend(has.iter());
-                    state.reported(host, (blamed, &detail), &unconnected, self.now);
+                    state.reported(host, blamed, &detail, &unconnected, self.now);
                     if state.awaits_reports(self.now) {
                         return;
                     }

@@ -55,7 +55,8 @@ impl Prepared {
         let (events, inbox) = mpsc::channel();
         let names = settings.hosts.iter().map(|host| host.name.clone()).collect();
         let acceptor = Acceptor::for_hosts(
-            (settings.local_only, settings.ports),
+            settings.local_only,
+            settings.ports,
             settings.secret.clone(),
             names,
             settings.tokens.clone(),

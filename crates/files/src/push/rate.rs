@@ -101,7 +101,8 @@ impl GroupRate {
         &mut self,
         now: Duration,
         bytes: u64,
-        (members, rate_min): (usize, f64),
+        members: usize,
+        rate_min: f64,
         suspicions: &dyn Fn(u32) -> u32,
     ) -> Option<Slow> {
         let passed = now.saturating_sub(self.since);
@@ -180,14 +181,14 @@ mod tests {
         // First they wait for member 1 in a fast group, later for member 2.
         rate.set_waited(0, take(1, 5), 3);
         rate.set_waited(1, take(0, 5), 3);
-        assert!(rate.judge(at(4), 1_000, (3, 100.0), &|_| 0).is_none());
-        assert!(rate.judge(at(5), 1_000, (3, 100.0), &|_| 0).is_none());
+        assert!(rate.judge(at(4), 1_000, 3, 100.0, &|_| 0).is_none());
+        assert!(rate.judge(at(5), 1_000, 3, 100.0, &|_| 0).is_none());
         rate.set_waited(0, [take(1, 5), take(2, 5)].concat(), 3);
         rate.set_waited(1, [take(0, 5), take(2, 5)].concat(), 3);
         rate.set_waited(2, take(2, 5), 3);
-        let slow = rate.judge(at(10), 1_200, (3, 100.0), &|_| 0).unwrap();
+        let slow = rate.judge(at(10), 1_200, 3, 100.0, &|_| 0).unwrap();
         assert_eq!((slow.ranks, slow.rate, slow.suspects), (vec![2], 40.0, vec![2]));
-        assert!(rate.judge(at(11), 1_200, (3, 100.0), &|_| 0).is_none());
+        assert!(rate.judge(at(11), 1_200, 3, 100.0, &|_| 0).is_none());
         assert_eq!(rate.shares(3).len(), 3);
     }
 
@@ -197,7 +198,7 @@ mod tests {
         let mut rate = GroupRate::new(1_000, Duration::ZERO);
         rate.set_waited(0, take(1, 5), 3);
         rate.set_waited(2, take(1, 5), 3);
-        let slow = rate.judge(Duration::from_secs(5), 1_200, (3, 100.0), &|_| 0).unwrap();
+        let slow = rate.judge(Duration::from_secs(5), 1_200, 3, 100.0, &|_| 0).unwrap();
         assert_eq!((slow.ranks, slow.rate), (vec![1], 40.0));
     }
 
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn several_slow_members_are_blamed_when_they_are_waited_for_twice() {
         let at = Duration::from_secs;
-        let judge = |rate: &mut GroupRate, now| rate.judge(at(now), 100, (16, 100.0), &|_| 0);
+        let judge = |rate: &mut GroupRate, now| rate.judge(at(now), 100, 16, 100.0, &|_| 0);
         let mut rate = GroupRate::new(0, Duration::ZERO);
         wait_for(&mut rate, &[(3, 2), (5, 5), (9, 4)]);
         assert!(judge(&mut rate, 5).is_none());

@@ -41,7 +41,7 @@ impl Slowness {
         let by_rank: Vec<Option<usize>> = group.by_rank().collect();
         let (ranks, host_of) = (by_rank.len(), |rank: u32| by_rank[rank as usize]);
         let suspicions = |rank: u32| host_of(rank).map_or(0, |host| hosts[host].suspicions);
-        let slow = group.rate.judge(now, slowest_bytes, (ranks, rate_min as f64), &suspicions)?;
+        let slow = group.rate.judge(now, slowest_bytes, ranks, rate_min as f64, &suspicions)?;
         let stragglers: Vec<usize> = slow.ranks.iter().filter_map(|&rank| host_of(rank)).collect();
         if stragglers.is_empty() {
             tracing::warn!(rate = slow.rate, "this machine delays the others");

@@ -37,7 +37,7 @@ pub(super) fn prepare(
         let place = settings.placement.place(&offer.destination, offer.dry_run)?;
         let order = complete(Order::of_file(&place, &manifest, Some(offer.probe))?)?;
         settings.check_size(order.whole_bytes())?;
-        return Ok(Target::prepare_file((place, order), manifest, owner)?);
+        return Ok(Target::prepare_file(place, order, manifest, owner)?);
     };
     let check = |order: &Order| match order.bytes() == manifest.bytes {
         true => settings.check_size(order.whole_bytes()),
@@ -47,7 +47,7 @@ pub(super) fn prepare(
         let place = settings.placement.place(&offer.destination, offer.dry_run)?;
         let order = complete(Order::of_listed_file(&manifest.name, &encoded, tree, &place)?)?;
         check(&order)?;
-        return Ok(Target::prepare_file((place, order), manifest, owner)?);
+        return Ok(Target::prepare_file(place, order, manifest, owner)?);
     }
     let destination = match offer.destination.trim_end_matches('/') {
         "" => "/",
@@ -56,8 +56,8 @@ pub(super) fn prepare(
     let path = settings.placement.path(destination)?;
     let order = complete(Order::of_tree(&manifest.name, &encoded, tree, &path)?)?;
     check(&order)?;
-    let spot = spot_of_tree(settings, (offer, tree), destination)?;
-    Ok(Target::prepare_tree((spot, &path), order, manifest, owner, stop)?)
+    let spot = spot_of_tree(settings, offer, tree, destination)?;
+    Ok(Target::prepare_tree(spot, &path, order, manifest, owner, stop)?)
 }
 
 /// Starts to digest the copy as it arrives; `done` gets the digest. Files of a tree that are kept, which the root has
@@ -91,7 +91,8 @@ pub(super) fn start_hasher(
 /// sources go into. `destination`: without that.
 fn spot_of_tree(
     settings: &ReceiverSettings,
-    (offer, tree): (&Offer, &TreeOffer),
+    offer: &Offer,
+    tree: &TreeOffer,
     destination: &str,
 ) -> Result<Spot, ReceiveError> {
     let placement = &settings.placement;

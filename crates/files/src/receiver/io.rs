@@ -271,7 +271,7 @@ impl Effects for Io<'_> {
             (None, Some(listing)) => {
                 let reception = Arc::clone(&self.root.settings.reception);
                 let region = listing.region()?;
-                let member = ListingMember::new((start.group.number, region), reception, notify);
+                let member = ListingMember::new(start.group.number, region, reception, notify);
                 self.start_joining(&start, member)
             }
             (None, None) => Err("no fabric is started".into()),

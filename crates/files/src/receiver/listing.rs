@@ -102,7 +102,7 @@ pub struct ListingMember<F> {
 
 impl<F: FnMut(MemberEvent)> ListingMember<F> {
     /// `region`: where it is put, and how long it is.
-    pub fn new((number, region): (u64, Region), reception: Arc<Reception>, notify: F) -> Self {
+    pub fn new(number: u64, region: Region, reception: Arc<Reception>, notify: F) -> Self {
         Self { number, region, reception, notify }
     }
 }

@@ -167,7 +167,7 @@ fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError>
     let mut io = Io::new(root, offer, listing);
     let mut path = None;
     let mut reported_at = Instant::now();
-    let outcome = receive(root, &mut io, (bytes, comes), |io| {
+    let outcome = receive(root, &mut io, bytes, comes, |io| {
         path = path.take().or_else(|| io.path());
         io.accept_deferred()?;
         if reported_at.elapsed() >= WAITS_INTERVAL {
@@ -188,7 +188,7 @@ fn receive_stream(
 ) -> Result<Option<PathBuf>, ReceiveError> {
     root.settings.reception.offered(&offer.destination, None);
     let mut io = StreamIo::new(root, offer, context);
-    let outcome = receive(root, &mut io, (u64::MAX, ListingComes::Not), StreamIo::poll);
+    let outcome = receive(root, &mut io, u64::MAX, ListingComes::Not, StreamIo::poll);
     let path = io.path.take();
     root.settings.reception.written(root.received_bytes.load(Ordering::Relaxed));
     outcome.map(|()| path).map_err(|cause| {
@@ -203,7 +203,8 @@ fn receive_stream(
 fn receive<E: Effects<Group = Group>>(
     root: &RootLink<'_>,
     effects: &mut E,
-    (bytes, listing): (u64, ListingComes),
+    bytes: u64,
+    listing: ListingComes,
     mut poll: impl FnMut(&mut E) -> Result<Option<Event>, ReceiveError>,
 ) -> Result<(), ReceiveError> {
     let mut session = ReceiverMachine::begin(effects, bytes, listing)?;

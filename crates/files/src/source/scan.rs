@@ -125,7 +125,7 @@ impl<'a> Scan<'a> {
 
     /// Adds what a directory contains, without recursion: a chain of directories may be as long as a path.
     fn directory(&mut self, path: &Path, under: &[u8], root: u32) -> Result<(), SourceError> {
-        let mut levels = vec![self.read(path.to_owned(), OFlags::empty(), (under, root))?];
+        let mut levels = vec![self.read(path.to_owned(), OFlags::empty(), under, root)?];
         while let Some(Level { path, found }) = levels.last_mut() {
             let Some(found) = found.next().filter(|_| !self.is_over) else {
                 levels.pop();
@@ -139,7 +139,7 @@ impl<'a> Scan<'a> {
             });
             self.add(found)?;
             if let Some((path, under)) = inner {
-                levels.push(self.read(path, OFlags::NOFOLLOW, (&under, root))?);
+                levels.push(self.read(path, OFlags::NOFOLLOW, &under, root)?);
             }
         }
         Ok(())
@@ -150,7 +150,8 @@ impl<'a> Scan<'a> {
         &mut self,
         path: PathBuf,
         flags: OFlags,
-        (under, root): (&[u8], u32),
+        under: &[u8],
+        root: u32,
     ) -> Result<Level, SourceError> {
         let flags = flags | OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let failed = |error: Errno| system(&path, "read")(error.into());
@@ -200,7 +201,7 @@ impl<'a> Scan<'a> {
             return Err(SourceError::LongPath(path()));
         }
         match status.is_link() {
-            true => self.link(place, (name, &path()), in_tree, status).map(Some),
+            true => self.link(place, name, &path(), in_tree, status).map(Some),
             false => found(path, in_tree, place.root, status).map(Some),
         }
     }
@@ -218,7 +219,8 @@ impl<'a> Scan<'a> {
     fn link(
         &self,
         place: &Place<'_>,
-        (name, real): (&OsStr, &Path),
+        name: &OsStr,
+        real: &Path,
         path: Vec<u8>,
         own: Status,
     ) -> Result<Found, SourceError> {

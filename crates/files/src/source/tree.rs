@@ -405,16 +405,11 @@ impl Files {
 
     fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
         let ahead = ReadAhead::default();
-        hash::digest_range(|into, at| self.read(into, at, (&ahead, range.1)), range, stop)
+        hash::digest_range(|into, at| self.read(into, at, &ahead, range.1), range, stop)
     }
 
     /// Reads a range of all contents; asks ahead for what follows, up to a limit.
-    fn read(
-        &self,
-        into: &mut [u8],
-        offset: u64,
-        (ahead, limit): (&ReadAhead, u64),
-    ) -> io::Result<()> {
+    fn read(&self, into: &mut [u8], offset: u64, ahead: &ReadAhead, limit: u64) -> io::Result<()> {
         read_pieces(&self.layout, into, offset, |piece, part| {
             let whole = self.origins[piece.file].identity.bytes();
             let is_whole = part.len() as u64 == whole;
@@ -450,7 +445,7 @@ impl Files {
 
 impl Storage for Files {
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<()> {
-        self.read(into, offset, (&self.ahead, u64::MAX))
+        self.read(into, offset, &self.ahead, u64::MAX)
     }
 
     fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {

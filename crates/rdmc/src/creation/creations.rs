@@ -256,11 +256,11 @@ impl<M: Medium> Creations<M> {
     ) {
         match message {
             Message::Asks { channel, asks } => {
-                let Some(addresses) = self.contexts.addresses(connection) else { return };
+                let Some((peer, from)) = self.contexts.addresses(connection) else { return };
                 let (at, number) = (Place::Channel((connection, channel)), asks.group());
                 match reserve(channels, connection, channel, &asks) {
                     Ok(link) => {
-                        self.take_request(channels, Parked::new(at, addresses, link, asks, now));
+                        self.take_request(channels, Parked::new(at, peer, from, link, asks, now));
                     }
                     Err(cause) => self.refuse(at, number, cause),
                 }
@@ -311,8 +311,7 @@ impl<M: Medium> Creations<M> {
         peer: SocketAddr,
         asks: Asks,
     ) {
-        let addresses = (peer, peer.ip());
-        self.take_request(channels, Parked::new(Place::Own(ask), addresses, None, asks, now));
+        self.take_request(channels, Parked::new(Place::Own(ask), peer, peer.ip(), None, asks, now));
         self.settle(channels, now);
     }
 
@@ -404,10 +403,9 @@ impl<M: Medium> Creations<M> {
         let (address, own) = (creation.address(rank), creation.address(creation.joining.rank));
         let left = creation.until.map_or(Duration::MAX, |until| until.saturating_sub(now));
         self.attempts += 1;
-        let identity = (self.context, self.attempts);
         // Not less: it is not refused as too late before this member has given up.
         let timeout_ms = session::millis(left).saturating_add(1);
-        let asks = creation.joining.asks(rank, identity, timeout_ms);
+        let asks = creation.joining.asks(rank, self.context, self.attempts, timeout_ms);
         let shares = creation.joining.is_shared;
         let way = if shares { self.contexts.way(address) } else { Way::None };
         match way {

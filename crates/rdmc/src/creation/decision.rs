@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn question(of: &GroupSettings, to: u32) -> Question {
-        let Asks::Choice(question) = joining(of).asks(to, (0, 0), 1_000) else { unreachable!() };
+        let Asks::Choice(question) = joining(of).asks(to, 0, 0, 1_000) else { unreachable!() };
         question
     }
 

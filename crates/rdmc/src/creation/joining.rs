@@ -133,7 +133,7 @@ impl Joining {
     }
 
     /// Asks a member for what is wanted of it. `context` and `attempt`: see [`Request`].
-    pub(crate) fn asks(&self, to: u32, (context, attempt): (u128, u64), timeout_ms: u64) -> Asks {
+    pub(crate) fn asks(&self, to: u32, context: u128, attempt: u64, timeout_ms: u64) -> Asks {
         let (group, from) = (self.number, self.rank);
         match &self.wants {
             Wants::Choice(_) => Asks::Choice(Question {

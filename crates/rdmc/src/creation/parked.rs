@@ -47,7 +47,8 @@ impl<C> Default for Waiting<C> {
 impl<C> Parked<C> {
     pub(crate) fn new(
         at: Place,
-        (peer, from): (SocketAddr, IpAddr),
+        peer: SocketAddr,
+        from: IpAddr,
         channel: Option<C>,
         asks: Asks,
         now: Duration,
@@ -148,7 +149,7 @@ mod tests {
         let (addresses, timeout_ms) = (Addresses::new(&[]), 1000);
         let asks =
             Asks::Choice(Question { group: at, from: 1, to: 0, root: 0, addresses, timeout_ms });
-        Parked::new(Place::Own(at), (SocketAddr::new(address, 1), address), None, asks, second)
+        Parked::new(Place::Own(at), SocketAddr::new(address, 1), address, None, asks, second)
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Connecting {
                 match event {
                     Event::Request { info, parameter } => {
                         let whose = book.knows(&cookie_of(&parameter));
-                        self.request(links, (index, device), info, &parameter, whose, now);
+                        self.request(links, index, device, info, &parameter, whose, now);
                     }
                     event => changed.extend(self.take_event(links, event)),
                 }
@@ -247,7 +247,8 @@ impl Connecting {
     fn request(
         &mut self,
         links: &mut Links,
-        (index, device): (usize, &Device),
+        index: usize,
+        device: &Device,
         info: Info,
         parameter: &[u8],
         is_known: bool,

@@ -410,7 +410,7 @@ impl Link {
                 round.completed.extend(sent.map(|token| Completion::Sent { endpoint, token }));
             }
             Op::Receive { block, segment } => {
-                match self.receives.completed(endpoint, (block, segment), raw) {
+                match self.receives.completed(endpoint, block, segment, raw) {
                     Ok(done) => round.completed.extend(done),
                     Err(what) => self.break_by(Cause::Protocol(what)),
                 }

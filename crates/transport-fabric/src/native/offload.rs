@@ -368,13 +368,14 @@ impl Op {
         let span = pinned::span(start, bytes, pinned.as_deref());
         let receive = matches!(self.held, Held::Receive(_));
         let peer = if receive { ANYBODY } else { peer };
-        let way = (peer, u64::from(self.immediate) << 8 | OFFLOAD_TAG);
+        let tag = u64::from(self.immediate) << 8 | OFFLOAD_TAG;
         // SAFETY: the lease is held until the counter reports that the operation is done, or the
         // endpoint was closed (`Offload::end`). A send reaches its threshold when the receive into
         // its memory is done, or there was no writer when it was posted; and it is disarmed before
         // its endpoint is closed.
-        let queued =
-            unsafe { self.counter.then_transfer(self.threshold, receive, endpoint, way, span) };
+        let queued = unsafe {
+            self.counter.then_transfer(self.threshold, receive, endpoint, peer, tag, span)
+        };
         match queued {
             Ok(context) => {
                 (self.context, self.pinned) = (Some(context), pinned);

@@ -40,7 +40,8 @@ impl Pinned {
     pub unsafe fn new(
         domain: &Arc<Object>,
         copies: Copies,
-        (start, bytes): (*const u8, usize),
+        start: *const u8,
+        bytes: usize,
         writable: bool,
     ) -> Result<Self, Errno> {
         if copies == Copies::WhereNeeded {

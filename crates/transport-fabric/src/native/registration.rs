@@ -228,12 +228,12 @@ impl Registrar {
     fn register_around(&self, memory: &Memory<'_>, wanted: &Range<usize>) -> Result<Piece, String> {
         let range = piece_around(wanted, memory.bytes());
         let start = memory.start().wrapping_add(range.start).cast_const();
-        let (span, is_writable) = ((start, range.len()), memory.is_writable());
+        let (bytes, is_writable) = (range.len(), memory.is_writable());
         // SAFETY: the range is inside the region, which drops its attachments, and with them the
         // registration, before its memory. Other holders of the registration hold a lease of the
         // region as well, and drop it after the registration.
-        let pinned = unsafe { Pinned::new(&self.domain, self.copies, span, is_writable) };
-        let pinned = pinned.map_err(|error| explain(error, range.len()))?;
+        let pinned = unsafe { Pinned::new(&self.domain, self.copies, start, bytes, is_writable) };
+        let pinned = pinned.map_err(|error| explain(error, bytes))?;
         Ok(Piece { range, pinned: Arc::new(pinned), is_kept: false })
     }
 }

@@ -76,7 +76,7 @@ impl State {
         }
         let Some(target) = self.side(id.peer()).receives.pop_front() else { return };
         let (from, to) = (self.side(id).member, self.side(id.peer()).member);
-        self.add_transfer(Transfer::new((id, from), to, source, target, immediate, number));
+        self.add_transfer(Transfer::new(id, from, to, source, target, immediate, number));
     }
 
     /// Breaks the peer's side, after a latency: this side has violated the contract.

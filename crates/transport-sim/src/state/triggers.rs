@@ -134,7 +134,7 @@ impl State {
         match target {
             Some(target) => {
                 let number = self.next_post_number();
-                let transfer = Transfer::new((id, member), to, source, target, immediate, number);
+                let transfer = Transfer::new(id, member, to, source, target, immediate, number);
                 self.add_transfer(transfer);
             }
             None => {

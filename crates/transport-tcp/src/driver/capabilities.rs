@@ -37,7 +37,7 @@ impl OneSidedWrites for TcpTransport {
         immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
-        self.connections.post_write(endpoint, from, (key, offset), immediate, token)
+        self.connections.post_write(endpoint, from, key, offset, immediate, token)
     }
 }
 

@@ -264,7 +264,7 @@ fn who_may_not_ask_and_what_makes_no_sense_is_refused() {
         let claim = claim(&group);
         let timeout = Duration::from_secs(20);
         let ask = async move |agent: control::Agent| agent.insert(&group, &claim, timeout).await;
-        world.ask_as((host, files), switch, ask).unwrap_err()
+        world.ask_as(host, files, switch, ask).unwrap_err()
     };
     let issue = |node| world.authority.issue(&world.address(node).to_string());
     let error = insert(a2, issue(a2), "tor-a", &group, 1);

@@ -265,7 +265,8 @@ impl World {
     /// Asks the agent of a switch, as a host with this certificate.
     pub fn ask_as<T: Send + 'static>(
         &self,
-        (host, files): (Node, Issued),
+        host: Node,
+        files: Issued,
         switch: &str,
         ask: impl AsyncFnOnce(Agent) -> T + Send + 'static,
     ) -> T {
@@ -284,7 +285,7 @@ impl World {
         ask: impl AsyncFnOnce(Agent) -> T + Send + 'static,
     ) -> T {
         let files = self.authority.issue(&self.address(host).to_string());
-        self.ask_as((host, files), switch, ask)
+        self.ask_as(host, files, switch, ask)
     }
 
     /// Connects the queue pairs of a group that is not installed yet. Returns them, the sender's first.
@@ -294,7 +295,7 @@ impl World {
         let psn_first = 0xff_fff0 + number;
         let (virtual_address, virtual_mac) = (self.address(members[0]), self.mac(members[0]));
         let key = GroupKey { sender: self.address(sender), id: 0x80_0000 + number };
-        let sender_qpn = self.queue_pair(sender, virtual_address, key.id, (psn_first, 0));
+        let sender_qpn = self.queue_pair(sender, virtual_address, key.id, psn_first, 0);
         let mut queue_pairs = vec![(sender, sender_qpn)];
         let mut group = Group {
             key,
@@ -308,7 +309,7 @@ impl World {
             members: Vec::new(),
         };
         for &node in members {
-            let qpn = self.queue_pair(node, key.sender, sender_qpn, (0, psn_first));
+            let qpn = self.queue_pair(node, key.sender, sender_qpn, 0, psn_first);
             let (address, mac) = (self.address(node), Some(self.mac(node)));
             let member = Member {
                 address,
@@ -337,13 +338,7 @@ impl World {
         (group, Flow::new(number.into(), queue_pairs).writing(keys))
     }
 
-    fn queue_pair(
-        &mut self,
-        node: Node,
-        peer: IpAddr,
-        qpn: u32,
-        (send, receive): (u32, u32),
-    ) -> u32 {
+    fn queue_pair(&mut self, node: Node, peer: IpAddr, qpn: u32, send: u32, receive: u32) -> u32 {
         let config = RequesterConfig {
             timeout_ns: 50_000_000,
             retries: 2_000,

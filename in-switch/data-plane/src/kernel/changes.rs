@@ -112,7 +112,7 @@ impl DataPlane for KernelPlane {
             self.maps.senders.insert(key, bytes, 0).map_err(failed)?;
             let answers = self.maps.answers.get(&key, 0).ok();
             let told = answers.and_then(|answers| {
-                layout::repeated_answer((sender, qpn), &bytes, &answers, members)
+                layout::repeated_answer(sender, qpn, &bytes, &answers, members)
             });
             if let Some((port, frame)) = told {
                 // Where that fails, the sender learns of it when it retransmits.
@@ -178,7 +178,7 @@ impl DataPlane for KernelPlane {
             let lost = self.trace_lost(key)?;
             self.traces.begin(key, lost);
         }
-        let written = self.maps.trace((key, sender_qpn), is_on).map_err(failed);
+        let written = self.maps.trace(key, sender_qpn, is_on).map_err(failed);
         if !is_on || written.is_err() {
             self.traces.end(key);
         }

@@ -354,7 +354,8 @@ pub fn trace_sender(bytes: &SenderBytes, is_on: bool) -> SenderBytes {
 /// The last ACK of the slowest of the members that are present, as a frame, and the port at which it came: as
 /// `mcrdma::Switch::remove_member` has it.
 pub fn repeated_answer(
-    (sender, sender_qpn): (IpAddr, u32),
+    sender: IpAddr,
+    sender_qpn: u32,
     entry: &SenderBytes,
     answers: &AnswersBytes,
     members: &[Source],
@@ -381,7 +382,7 @@ pub fn repeated_answer(
     let syndrome = Syndrome::Ack(slowest.credits as u8);
     let aeth = Aeth { syndrome, msn: Serial::new(slowest.msn) };
     let psn = Serial::new(slowest.expected).minus(1).plus(slowest.psn_offset);
-    let frame = mcrdma::answer_frame(&ethernet, member, (sender, sender_qpn), psn, aeth)?;
+    let frame = mcrdma::answer_frame(&ethernet, member, sender, sender_qpn, psn, aeth)?;
     Some((way.port, frame))
 }
 

@@ -29,7 +29,8 @@ impl Maps {
     /// Begins or ends tracing of a group.
     pub(crate) fn trace(
         &mut self,
-        (key, sender_qpn): (GroupKey, u32),
+        key: GroupKey,
+        sender_qpn: u32,
         is_on: bool,
     ) -> Result<(), MapError> {
         let place = layout::group_key(key.sender, sender_qpn);
@@ -49,7 +50,7 @@ impl Maps {
             let group = self.groups.get(&key, 0)?;
             if layout::is_traced(&group) {
                 let sender_qpn = layout::read_group_entry(&group).sender_qpn;
-                self.trace((layout::read_group_key(&key), sender_qpn), false)?;
+                self.trace(layout::read_group_key(&key), sender_qpn, false)?;
             }
         }
         Ok(())

@@ -123,7 +123,7 @@ impl<'a> Worker<'a> {
             if received.len() < ETHERNET_BYTES {
                 continue;
             }
-            match self.handle(&mut switch, now_ns, port, (place, received)) {
+            match self.handle(&mut switch, now_ns, port, place, received) {
                 Verdict::Drop => {}
                 Verdict::Reflect => {
                     let parts = self.keep_frame();
@@ -153,7 +153,8 @@ impl<'a> Worker<'a> {
         switch: &mut Switch,
         now_ns: u64,
         port: usize,
-        (place, received): (usize, &[u8]),
+        place: usize,
+        received: &[u8],
     ) -> Verdict {
         self.frame.clear();
         self.frame.extend_from_slice(received);

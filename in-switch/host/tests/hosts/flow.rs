@@ -122,7 +122,7 @@ pub async fn connect_as(
     let group = group?;
     let made = group.created().clone();
     let peer = Peer { address: made.virtual_address, qpn: made.id, next_hop: None };
-    world.endpoints[host].connect(qpn, peer, config, (made.psn_first, 0));
+    world.endpoints[host].connect(qpn, peer, config, made.psn_first, 0);
     for receiver in receivers {
         let begun = ListenerEvent::Ready { offer: receiver.offer, id: made.id };
         assert_eq!(receiver.listener.next().await.unwrap(), begun);

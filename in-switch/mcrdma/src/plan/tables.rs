@@ -110,7 +110,7 @@ impl Group {
     /// The copy that leaves by this port to this Ethernet address. `members`: indices of the group's, at
     /// least one.
     #[must_use]
-    pub fn branch(&self, (port, mac): (Port, Mac), members: &[usize]) -> Branch {
+    pub fn branch(&self, port: Port, mac: Mac, members: &[usize]) -> Branch {
         let member = &self.members[members[0]];
         let rewriting = (members.len() == 1).then(|| Rewriting {
             qpn: member.qpn,
@@ -135,7 +135,8 @@ pub fn entries(
         let branches = fork.branches.iter().filter_map(|way| {
             let members: Vec<usize> = way.members.iter().filter_map(index).collect();
             let first = group.members.get(*members.first()?)?;
-            Some(group.branch(hop(fork.switch, &way.next, first), &members))
+            let (port, mac) = hop(fork.switch, &way.next, first);
+            Some(group.branch(port, mac, &members))
         });
         let replication = Replication {
             sender_qpn: group.sender_qpn,

@@ -179,7 +179,8 @@ impl ReceiveQueue {
     pub fn completed(
         &mut self,
         endpoint: EndpointId,
-        (block, segment): (u64, usize),
+        block: u64,
+        segment: usize,
         raw: &RawCompletion,
     ) -> Result<Option<Completion>, String> {
         self.messages -= 1;
@@ -315,7 +316,7 @@ mod tests {
         assert!(queue.wanted(u64::MAX, 1).unwrap_err().contains("without a credit"));
         assert!(queue.wanted(3, 5).unwrap_err().contains("longer"));
         for block in 0..40 {
-            let done = queue.completed(EndpointId(0), (block, 0), &come(1));
+            let done = queue.completed(EndpointId(0), block, 0, &come(1));
             assert!(matches!(done, Ok(Some(Completion::Received { bytes: 1, .. }))));
         }
         assert_eq!(queue.wanted(3, 4), Ok(false), "the block has come since");
@@ -337,21 +338,21 @@ mod tests {
             begin(&mut queue, true);
             queue.messages = 8;
             for segment in [1, 3, 2] {
-                assert_eq!(queue.completed(endpoint, (0, segment), &come(PART)), Ok(None));
+                assert_eq!(queue.completed(endpoint, 0, segment, &come(PART)), Ok(None));
             }
             assert!(memory.write(0..1).is_err());
             let begins = Completion::Arriving { endpoint, token, immediate };
-            let reported = queue.completed(endpoint, (0, 0), &come(PART));
+            let reported = queue.completed(endpoint, 0, 0, &come(PART));
             assert_eq!(reported, Ok(is_followed.then_some(begins)));
             assert_eq!(memory.read(0..4 * PART).is_ok(), is_followed);
             assert!(memory.read(4 * PART..BYTES).is_err());
             for segment in [7, 6, 4] {
                 let bytes = if segment == 4 { PART } else { 0 };
-                assert_eq!(queue.completed(endpoint, (0, segment), &come(bytes)), Ok(None));
+                assert_eq!(queue.completed(endpoint, 0, segment, &come(bytes)), Ok(None));
             }
             let bytes = 5 * PART as u64 + 1;
             let whole = Completion::Received { endpoint, token, bytes, immediate };
-            assert_eq!(queue.completed(endpoint, (0, 5), &come(1)), Ok(Some(whole)));
+            assert_eq!(queue.completed(endpoint, 0, 5, &come(1)), Ok(Some(whole)));
             assert!(memory.write(0..BYTES).is_ok() && queue.clear().is_empty());
             let arrived = arriving.map(|arriving| arriving.read(BYTES).unwrap().arrived().len());
             assert_eq!(arrived, is_followed.then_some(bytes as usize));
@@ -364,8 +365,8 @@ mod tests {
         queue.push(memory.write(0..1 << 20).unwrap(), Token(1));
         begin(&mut queue, true);
         queue.messages = 8;
-        assert_eq!(queue.completed(EndpointId(0), (0, 0), &come(128 << 10)), Ok(None));
-        assert!(queue.completed(EndpointId(0), (0, 1), &come(1 << 20)).is_err());
+        assert_eq!(queue.completed(EndpointId(0), 0, 0, &come(128 << 10)), Ok(None));
+        assert!(queue.completed(EndpointId(0), 0, 1, &come(1 << 20)).is_err());
         assert!(memory.write(0..1).is_err(), "the provider may have other parts");
         assert_eq!(queue.clear(), [Token(1)]);
         assert!(memory.write(0..1 << 20).is_ok() && queue.clear().is_empty());

@@ -122,8 +122,7 @@ impl Words {
             let told_until = tell.first + tell.lengths.len() as u64;
             let Some((slot, bytes)) = self.ring.next(tell) else { return Ok(()) };
             let Some(endpoint) = paths.endpoint(0) else { return Ok(()) };
-            self.post_slot(slot, &bytes, info, paths, (&endpoint, ops))
-                .map_err(Trouble::Refused)?;
+            self.post_slot(slot, &bytes, info, paths, &endpoint, ops).map_err(Trouble::Refused)?;
             receives.told(told_until);
             self.ring.wrote();
         }
@@ -136,18 +135,19 @@ impl Words {
         bytes: &[u8; SLOT_BYTES],
         info: &Info,
         paths: &Paths,
-        (endpoint, ops): (&Object, &mut Ops),
+        endpoint: &Object,
+        ops: &mut Ops,
     ) -> Result<(), Errno> {
         let used = used_bytes(bytes);
         let start = slot_range(slot).start;
         let way = paths.way(0, CONTROL_TAG, false);
         let (key, address) = self.peer_slots.unwrap_or_default();
-        let to = (address + start as u64, key);
+        let address = address + start as u64;
         let data = Written::Slot(slot).encode(info, paths.their_number());
         let is_due = self.confirms_next || self.unconfirmed + 1 >= CONFIRMED_EVERY;
         if !is_due && used <= info.inject_bytes_max && !self.refuses_injection {
             let injection = match way {
-                Way::Connected => Injection::Write { address: to.0, key, data },
+                Way::Connected => Injection::Write { address, key, data },
                 Way::Tagged { peer, tag } => Injection::Tagged { peer, tag, data: slot as u32 },
             };
             if self.inject(endpoint, &bytes[..used], injection)? {
@@ -162,7 +162,7 @@ impl Words {
         let posted = unsafe {
             match way {
                 Way::Connected => {
-                    sys::post_write(endpoint, way, span, Report::Data(data), to, context)
+                    sys::post_write(endpoint, way, span, Report::Data(data), address, key, context)
                 }
                 Way::Tagged { .. } => sys::post_send(endpoint, way, span, slot as u32, context),
             }

@@ -173,7 +173,7 @@ impl WriteQueue {
             // SAFETY: the op holds the read lease until the write completes, or its endpoint is
             // closed (`Ops::clear`).
             let posted =
-                unsafe { sys::post_write(&endpoint, way, span, report, (address, key), context) };
+                unsafe { sys::post_write(&endpoint, way, span, report, address, key, context) };
             if let Err(error) = posted {
                 if let Some(Op::Write(.., from)) = with.ops.take(context) {
                     self.waiting.push_front(again(from));

@@ -127,7 +127,8 @@ impl Counter {
         threshold: u64,
         receive: bool,
         endpoint: &Object,
-        (peer, tag): (u64, u64),
+        peer: u64,
+        tag: u64,
         span: Span<'_>,
     ) -> Result<u64, Errno> {
         let work = Work::new(None)?;

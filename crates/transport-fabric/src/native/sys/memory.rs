@@ -182,7 +182,8 @@ pub unsafe fn post_write(
     way: Way,
     span: Span<'_>,
     report: Report,
-    (address, key): (u64, u64),
+    address: u64,
+    key: u64,
     context: u64,
 ) -> Result<(), Errno> {
     let (start, bytes, description) = (span.start.cast_const(), span.bytes, span.description());
