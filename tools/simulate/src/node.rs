@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use engine::Engine;
 use transport::{
     ArrivingRead, Completion, CutThroughSends, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
     PostError, ReadLease, Region, Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
@@ -66,6 +67,9 @@ pub struct Node {
     ledger: Rc<RefCell<Ledger>>,
     planted: Option<Box<dyn Bug>>,
 }
+
+/// A member's engine over the simulated network.
+pub type MemberEngine = Engine<Node>;
 
 /// The driver's handle of a [`Node`], which belongs to an engine.
 #[derive(Clone, Debug)]

@@ -3,13 +3,9 @@
 use rdmc::Algorithm;
 
 use super::scenario::{
-    Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults, StreamPlan,
-    hosts_per_rack,
+    Fault, HostFaults, HostScenario, PushScenario, SourceFaults, StreamPlan, hosts_per_rack,
 };
-use crate::{
-    dice::Dice,
-    scenario::{Limits, NetworkPlan},
-};
+use crate::{dice::Dice, faults::PlannedFault, network::NetworkPlan, subject::Limits};
 
 /// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 11;
@@ -18,7 +14,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 /// Returns the push of a seed; it also depends on the limits, which count the root.
-pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
+pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let (least, most) = (*limits.members.start(), *limits.members.end());
     let machines = dice.between(u64::from(least.max(2)), u64::from(most.max(2)));
@@ -216,7 +212,7 @@ fn slower(dice: &mut Dice, rate: u64) -> u64 {
     (rate / dice.between(2, 4)).max(1)
 }
 
-fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault> {
+fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault<Fault>> {
     let count = match dice.below(10) {
         0 | 1 => 0,
         2..=5 => 1,
@@ -226,7 +222,7 @@ fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault>
     // The approximate number of steps without faults.
     let blocks = scenario.bytes / scenario.block_bytes + 1;
     let steps = u64::from(scenario.machines()) * (3 * blocks + 30);
-    let mut planned_faults: Vec<PlannedFault> = Vec::new();
+    let mut planned_faults: Vec<PlannedFault<Fault>> = Vec::new();
     for _ in 0..count {
         let together =
             planned_faults.last().map(|planned| planned.step).filter(|_| dice.percent(20));

@@ -13,7 +13,7 @@ use super::{
     process::{Joining, Note, Process, process_at},
     world::{Due, World},
 };
-use crate::actor::MemberEngine;
+use crate::node::MemberEngine;
 
 impl World<'_> {
     /// Executes everything that a process can do now without its decision thread.

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::{
-    run::run_push,
-    scenario::{Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults},
+    run::run,
+    scenario::{Fault, HostFaults, HostScenario, PushScenario, SourceFaults},
     traffic::Traffic,
 };
-use crate::{options::Options, scenario::NetworkPlan};
+use crate::{faults::PlannedFault, network::NetworkPlan, options::Options};
 
 const MS: u64 = 1_000_000;
 /// After all else, also if it is counted from later.
@@ -109,7 +109,7 @@ impl ManyHosts {
     }
 
     fn report(&self, scenario: &PushScenario) -> Result<ManyReport, String> {
-        let outcome = run_push(scenario, Options { counts_bytes: true, ..Options::default() });
+        let outcome = run(scenario, Options { counts_bytes: true, ..Options::default() });
         if let Some(violation) = outcome.violations.first() {
             return Err(violation.clone());
         }
@@ -131,9 +131,9 @@ impl ManyHosts {
             median_s: seconds(times.get(times.len() / 2).copied().unwrap_or(0)),
             others_s: seconds(others_ns.unwrap_or(0)),
             last_s: seconds(times.last().copied().unwrap_or(0)),
-            rounds: outcome.rounds,
-            traffic: outcome.traffic,
-            steps: outcome.steps,
+            rounds: outcome.counts.rounds,
+            traffic: end.traffic,
+            steps: outcome.counts.basics.steps,
         })
     }
 

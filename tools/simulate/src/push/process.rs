@@ -14,7 +14,7 @@ use rdmc::{Application, Error, Failure, Region};
 use transport_sim::SimLink;
 
 use super::{storage::Device, stream_end::StreamEnd};
-use crate::{actor::MemberEngine, node::Watch};
+use crate::node::{MemberEngine, Watch};
 
 /// One process of rdmc at a machine. Its index is also its number in the simulated network.
 pub(super) struct Process {

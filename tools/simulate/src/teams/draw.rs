@@ -4,14 +4,16 @@ use collective::{HEADER_BYTES, Op, Type};
 
 use super::{
     calls::{CallKind, CallPlan, FoldPlan, FunctionPlan, OtherCall},
-    fault::{PlannedTeamFault, TeamFault},
+    fault::TeamFault,
     scenario::{TeamMemberPlan, TeamScenario},
 };
 use crate::{
     clock::Clock,
     dice::Dice,
+    faults::PlannedFault,
     member_fault::MemberFault,
-    scenario::{Limits, NetworkPlan},
+    network::NetworkPlan,
+    subject::Limits,
 };
 
 /// Distinguishes these random choices from those during the run.
@@ -30,7 +32,7 @@ const MEMBERS_USUAL: u64 = 7;
 const MEMORY_BYTES_USUAL: u64 = 6_000;
 
 /// Returns the team of a seed; it also depends on the limits.
-pub fn draw(seed: u64, limits: &Limits) -> TeamScenario {
+pub(super) fn draw(seed: u64, limits: &Limits) -> TeamScenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let (least, most) = (u64::from(*limits.members.start()), u64::from(*limits.members.end()));
     let usual = most.min(MEMBERS_USUAL.max(least));
@@ -170,7 +172,7 @@ fn fold(dice: &mut Dice) -> FoldPlan {
     FoldPlan::Operator { element: element.name().into(), op: op.name().into(), is_exact }
 }
 
-fn faults(dice: &mut Dice, scenario: &TeamScenario) -> Vec<PlannedTeamFault> {
+fn faults(dice: &mut Dice, scenario: &TeamScenario) -> Vec<PlannedFault<TeamFault>> {
     let count = match dice.below(10) {
         0..=2 => 0,
         3..=7 => 1,
@@ -182,11 +184,11 @@ fn faults(dice: &mut Dice, scenario: &TeamScenario) -> Vec<PlannedTeamFault> {
     let pieces = |call: &CallPlan| call.memory_bytes(scenario.size()) / room + 3;
     let steps =
         u64::from(scenario.size()) * (2 * scenario.calls.iter().map(pieces).sum::<u64>() + 6);
-    let mut faults: Vec<PlannedTeamFault> = Vec::new();
+    let mut faults: Vec<PlannedFault<TeamFault>> = Vec::new();
     for _ in 0..count {
         let together = faults.last().map(|fault| fault.step).filter(|_| dice.percent(30));
         let step = together.unwrap_or_else(|| dice.between(1, steps));
-        faults.push(PlannedTeamFault { step, what: fault(dice, scenario) });
+        faults.push(PlannedFault { step, what: fault(dice, scenario) });
     }
     faults.sort_by_key(|fault| fault.step);
     faults

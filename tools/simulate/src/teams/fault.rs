@@ -5,15 +5,6 @@ use serde::{Deserialize, Serialize};
 use super::calls::OtherCall;
 use crate::member_fault::{MemberFault, rename};
 
-/// A fault, and when it is injected.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct PlannedTeamFault {
-    /// The step of the run.
-    pub step: u64,
-    /// The fault.
-    pub what: TeamFault,
-}
-
 /// The kinds of faults.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum TeamFault {

@@ -8,19 +8,20 @@ use super::{
     agenda::{Agenda, Due},
     canary::TeamCanary,
     checks,
-    facts::{Facts, InjectedTeamFault},
+    counts::TeamCounts,
+    facts::{Facts, Injected, TeamEnd},
     fault::TeamFault,
     member::{Here, Member},
-    outcome::TeamOutcome,
     planted::Planted,
     scenario::TeamScenario,
 };
 use crate::{
+    counts::{Basics, Ends, Slowest},
     dice::Dice,
     member_fault::MemberFault,
     node::{Bug, Node},
     options::Options,
-    panics::caught,
+    subject::Outcome,
 };
 
 /// Distinguishes these random choices from all others of a seed.
@@ -30,23 +31,16 @@ const PURPOSE: u64 = 23;
 const STEPS_MAX: u64 = 2_000_000;
 
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
-pub fn run(scenario: &TeamScenario, options: Options<TeamCanary>) -> TeamOutcome {
-    let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
-    let outcome = caught(|| {
+pub(super) fn run(
+    scenario: &TeamScenario,
+    options: Options<TeamCanary>,
+) -> Outcome<TeamCounts, TeamEnd> {
+    scenario.network.run(scenario.seed, options.trace_events, |network| {
         scenario.check()?;
-        let mut world = World::new(scenario, options, &network);
+        let mut world = World::new(scenario, options, network);
         world.run_to_end();
         Ok(world.end())
-    });
-    let mut outcome = outcome.unwrap_or_else(|problem| TeamOutcome {
-        violations: vec![problem],
-        ..TeamOutcome::default()
-    });
-    outcome.digest = network.digest();
-    if options.trace_events > 0 {
-        outcome.trace = network.trace();
-    }
-    outcome
+    })
 }
 
 struct World<'a> {
@@ -257,7 +251,7 @@ impl<'a> World<'a> {
         if !self.happens(what) {
             return;
         }
-        self.facts.faults.push(InjectedTeamFault { at_ns: now_ns, what: what.clone() });
+        self.facts.faults.push(Injected { at_ns: now_ns, what: what.clone() });
         self.disturbed_ns = self.disturbed_ns.max(over_ns);
         let has_deadline =
             holds_ns > 0 || matches!(what, TeamFault::Leave { .. } | TeamFault::Differ { .. });
@@ -319,7 +313,7 @@ impl<'a> World<'a> {
     }
 
     /// Lets connections close, then checks for leaks and judges the facts.
-    fn end(mut self) -> TeamOutcome {
+    fn end(mut self) -> Outcome<TeamCounts, TeamEnd> {
         let ends = self.facts.members.iter().filter_map(|member| Some(member.end.as_ref()?.0));
         let late_ns = ends.max().unwrap_or(0).saturating_sub(self.disturbed_ns);
         // Only runs that reach deadlines can last long.
@@ -331,17 +325,16 @@ impl<'a> World<'a> {
         }
         let blame = checks::judge(&mut self.facts, self.scenario);
         let members = self.facts.members.into_iter();
-        TeamOutcome {
-            violations: self.facts.violations,
-            steps: self.step,
-            virtual_ns,
-            lateness,
-            faults: self.facts.faults,
-            ends: members.filter_map(|member| Some(member.end?.1)).collect(),
+        let ends: Vec<_> = members.filter_map(|member| Some(member.end?.1)).collect();
+        let faults = self.facts.faults.iter().map(|fault| fault.what.kind());
+        let counts = TeamCounts {
+            basics: Basics::new(self.step, virtual_ns, faults),
+            ends: Ends::of(&ends, |failure| failure.kind),
             completed: self.facts.completed,
+            slowest: Slowest { part: lateness, seed: self.scenario.seed },
             blame,
-            ..TeamOutcome::default()
-        }
+        };
+        Outcome { violations: self.facts.violations, counts, ends, ..Outcome::default() }
     }
 
     fn check_leaks(&mut self) {

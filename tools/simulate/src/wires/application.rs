@@ -249,7 +249,7 @@ impl<'a> Application<'a> {
                 self.violated("what arrives cannot be read", here.facts);
                 return;
             };
-            here.facts.cut_through += u64::from(post.state == State::Posted);
+            here.facts.counts.cut_through += u64::from(post.state == State::Posted);
             let posted = here.connections.post_cut_through_send(at, read, immediate, token);
             if self.accepted(posted, here) {
                 self.posted(SEND, None, None);
@@ -380,7 +380,7 @@ impl<'a> Application<'a> {
             self.violated("a receive was sent", facts);
         }
         self.posts[kind as usize][number].state = state;
-        facts.writes += u64::from(kind == WRITE && state == State::Done);
+        facts.counts.writes += u64::from(kind == WRITE && state == State::Done);
         if kind != RECEIVE {
             self.check_returned(kind, number, facts);
         }
@@ -408,7 +408,7 @@ impl<'a> Application<'a> {
         let (connection, channel, end) = self.at;
         facts.digest(&[3, end as u64, number as u64, bytes as u64]);
         facts.note(|| format!("{:?} receives block {number}", self.at));
-        facts.blocks += 1;
+        facts.counts.blocks += 1;
         let posts = &mut self.posts[RECEIVE as usize];
         let before = posts[..number].iter().filter(|it| it.state == State::Posted).count();
         posts[number].state = State::Done;
@@ -469,7 +469,7 @@ impl<'a> Application<'a> {
         let (connection, channel, end) = self.at;
         let tag = heard[0];
         facts.digest(&[5, end as u64, u64::from(tag), u64::from(self.words_heard)]);
-        facts.words += 1;
+        facts.counts.words += 1;
         let is_right = heard == word(tag, self.words_heard, (connection, channel, 1 - end));
         if !is_right && !facts.may_differ(connection) {
             let number = self.words_heard;

@@ -20,7 +20,7 @@ const SEGMENTS_MAX: usize = 400;
 const LINES_MAX: usize = 60;
 
 /// Returns the scenario of a seed.
-pub fn draw(seed: u64) -> WireScenario {
+pub(super) fn draw(seed: u64) -> WireScenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let network = network(&mut dice);
     let segment_bytes = [0; 2].map(|_| match dice.below(6) {

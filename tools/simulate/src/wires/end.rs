@@ -467,7 +467,7 @@ impl<'a> End<'a> {
         dice: &mut Dice,
         facts: &mut Facts<'_>,
     ) {
-        facts.messages += 1;
+        facts.counts.messages += 1;
         facts.digest(&[6, self.number as u64, u64::from(heard[0]), u64::from(number)]);
         let about =
             heard.get(5..9).map_or(0, |it| u32::from_le_bytes([it[0], it[1], it[2], it[3]]));

@@ -1,23 +1,19 @@
 //! Advances virtual time, injects faults, and judges a run of the wire.
 
-use std::{
-    cell::RefCell,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-};
+use std::{cell::RefCell, rc::Rc};
 
 use super::{
     agenda::{Agenda, Due},
     application::Phase,
     canary::WireCanary,
+    counts::WireCounts,
     end::{Brought, End},
     facts::{ChannelEnd, Facts},
     fault::WireFault,
-    outcome::WireOutcome,
     pipe::{Pipe, Wire},
     scenario::{ENDS, WireScenario},
 };
-use crate::{dice::Dice, options::Options};
+use crate::{counts::Basics, dice::Dice, options::Options, subject::Outcome};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 41;
@@ -28,23 +24,13 @@ const PURPOSE_OF_STREAMS: u64 = 1 << 32;
 const STEPS_MAX: u64 = 3_000_000;
 
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
-pub fn run(scenario: &WireScenario, options: Options<WireCanary>) -> WireOutcome {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+pub(super) fn run(scenario: &WireScenario, options: Options<WireCanary>) -> Outcome<WireCounts> {
+    Outcome::of(|| {
         scenario.check()?;
         let mut world = World::new(scenario, options);
         world.run_to_end();
         Ok(world.end())
-    }));
-    let violated = |problem| WireOutcome { violations: vec![problem], ..WireOutcome::default() };
-    match outcome {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(problem)) => violated(problem),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            violated(format!("panicked: {}", text.unwrap_or_default()))
-        }
-    }
+    })
 }
 
 struct World<'a> {
@@ -257,7 +243,7 @@ impl<'a> World<'a> {
         let is_done = own.is_some_and(|it| it.is_done());
         self.facts.judge((connection, channel, end), how, has_closed, was_idle);
         if self.facts.has_to_be_complete(connection, channel) {
-            self.facts.complete += u64::from(end == 0);
+            self.facts.counts.complete += u64::from(end == 0);
             if !is_done {
                 self.facts.violated(format!(
                     "connection {connection}, channel {channel}, end {end}: not everything has come, and nothing was disturbed"
@@ -347,30 +333,16 @@ impl<'a> World<'a> {
     }
 
     /// Checks that everything was handed back.
-    fn end(mut self) -> WireOutcome {
+    fn end(mut self) -> Outcome<WireCounts> {
         if self.facts.violations.is_empty() {
             for end in &mut self.ends {
                 let applications = std::mem::take(&mut end.applications);
                 applications.into_iter().for_each(|it| it.check_memory(&mut self.facts));
             }
         }
-        let virtual_ns = self.facts.now_ns;
-        let mut facts = self.facts;
-        let outcome = WireOutcome {
-            violations: std::mem::take(&mut facts.violations),
-            steps: self.step,
-            virtual_ns,
-            faults: std::mem::take(&mut facts.faults),
-            ends: facts.ends,
-            blocks: facts.blocks,
-            cut_through: facts.cut_through,
-            writes: facts.writes,
-            words: facts.words,
-            messages: facts.messages,
-            complete: facts.complete,
-            ..WireOutcome::default()
-        };
-        let (digest, trace) = facts.into_trace();
-        WireOutcome { digest, trace, ..outcome }
+        let Facts { violations, counts, faults, now_ns, trace, .. } = self.facts;
+        let counts = WireCounts { basics: Basics::new(self.step, now_ns, faults), ..counts };
+        let (digest, trace) = trace.into_parts();
+        Outcome { violations, trace, digest, counts, ..Outcome::default() }
     }
 }

@@ -3,17 +3,17 @@
 use std::collections::VecDeque;
 
 use engine::{Error, Event};
-use rdmc::{ReadLease, Region};
+use rdmc::{Failure, ReadLease, Region};
 
-use crate::{
+use super::{
     actor::{Actor, Here, Order},
-    book::{Book, End, MemberBook},
+    book::{Book, MemberBook},
     canary::Canary,
     checks,
-    dice::Dice,
     memory::{Memory, Whole},
     scenario::{Answer, ApplicationPlan, Fault, Scenario, SendPlan, Told},
 };
+use crate::{counts::End, dice::Dice};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 2;
@@ -298,7 +298,7 @@ impl Application {
         }
     }
 
-    fn ended(&mut self, end: End, here: &mut Here<'_>) {
+    fn ended(&mut self, end: End<Failure>, here: &mut Here<'_>) {
         self.has_ended = true;
         let kept = self.memory.given();
         if !kept.is_empty() {

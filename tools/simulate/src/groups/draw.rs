@@ -2,14 +2,16 @@
 
 use rdmc::Algorithm;
 
+use super::scenario::{
+    Answer, ApplicationPlan, Fault, GroupPlan, MemberPlan, Scenario, SendPlan, Told,
+};
 use crate::{
     clock::Clock,
     dice::Dice,
+    faults::PlannedFault,
     member_fault::MemberFault,
-    scenario::{
-        Answer, ApplicationPlan, Fault, GroupPlan, Limits, MemberPlan, NetworkPlan, PlannedFault,
-        Scenario, SendPlan, SlowLink, Told,
-    },
+    network::{NetworkPlan, SlowLink},
+    subject::Limits,
 };
 
 /// Distinguishes these random choices from those during the run.
@@ -22,7 +24,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 /// Returns the scenario of a seed; it also depends on the limits.
-pub fn draw(seed: u64, limits: &Limits) -> Scenario {
+pub(super) fn draw(seed: u64, limits: &Limits) -> Scenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let (least, most) = (*limits.members.start(), *limits.members.end());
     let size = dice.between(u64::from(least), u64::from(most)) as u32;
@@ -224,7 +226,7 @@ fn application(dice: &mut Dice) -> ApplicationPlan {
     }
 }
 
-fn faults(dice: &mut Dice, scenario: &Scenario) -> Vec<PlannedFault> {
+fn faults(dice: &mut Dice, scenario: &Scenario) -> Vec<PlannedFault<Fault>> {
     let count = match dice.below(10) {
         0..=2 => 0,
         3..=6 => 1,
@@ -237,7 +239,7 @@ fn faults(dice: &mut Dice, scenario: &Scenario) -> Vec<PlannedFault> {
     };
     let moved: u64 = scenario.groups.iter().map(blocks).sum();
     let steps = u64::from(scenario.size()) * (2 * moved + 6);
-    let mut faults: Vec<PlannedFault> = Vec::new();
+    let mut faults: Vec<PlannedFault<Fault>> = Vec::new();
     for _ in 0..count {
         let together = faults.last().map(|fault| fault.step).filter(|_| dice.percent(30));
         let step = together.unwrap_or_else(|| dice.between(1, steps));

@@ -1,12 +1,10 @@
 //! Code that runs at a member on top of its engine.
 
-use engine::{Engine, Event};
+use engine::Event;
 use transport_sim::SimNet;
 
-use crate::{book::Book, canary::Canary, node::Node};
-
-/// A member's engine over the simulated network.
-pub type MemberEngine = Engine<Node>;
+use super::{book::Book, canary::Canary};
+use crate::node::MemberEngine;
 
 /// What an actor may use while it is called.
 pub struct Here<'a> {

@@ -6,23 +6,27 @@ use std::{
     time::Duration,
 };
 
-use engine::{Counters, Engine, Event};
+use engine::{Counters, Engine, Event, Failure};
 use transport_sim::{SimLink, SimNet};
 
-use crate::{
-    actor::{Actor, Here, MemberEngine, Order},
+use super::{
+    actor::{Actor, Here, Order},
     application::Application,
     beside::Beside,
-    book::{Book, Done},
+    book::Book,
     canary::{Canary, Planted},
     checks,
-    dice::Dice,
-    member_fault::MemberFault,
-    node::{Bug, Node, Watch},
-    options::Options,
-    panics::caught,
-    report::Report,
+    counts::GroupCounts,
     scenario::{Fault, Scenario},
+};
+use crate::{
+    counts::{Basics, End, Ends, Slowest},
+    dice::Dice,
+    faults::InjectedFault,
+    member_fault::MemberFault,
+    node::{Bug, MemberEngine, Node, Watch},
+    options::Options,
+    subject::Outcome,
 };
 
 /// Distinguishes these random choices from all others of a seed.
@@ -32,20 +36,15 @@ const PURPOSE: u64 = 4;
 const STEPS_MAX: u64 = 2_000_000;
 
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
-pub fn run(scenario: &Scenario, options: Options) -> Report {
-    let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
-    let outcome = caught(|| {
-        let mut world = World::new(scenario, options, &network)?;
+pub(super) fn run(
+    scenario: &Scenario,
+    options: Options<Canary>,
+) -> Outcome<GroupCounts, End<Failure>> {
+    scenario.network.run(scenario.seed, options.trace_events, |network| {
+        let mut world = World::new(scenario, options, network)?;
         world.run_to_end();
         Ok(world.end())
-    });
-    let mut report =
-        outcome.unwrap_or_else(|problem| Report { violations: vec![problem], ..Report::default() });
-    report.digest = network.digest();
-    if options.trace_events > 0 && report.trace.is_empty() {
-        report.trace = network.trace();
-    }
-    report
+    })
 }
 
 /// A scheduled action of a member.
@@ -83,7 +82,7 @@ struct Member {
 
 struct World<'a> {
     scenario: &'a Scenario,
-    options: Options,
+    options: Options<Canary>,
     network: &'a SimNet,
     members: Vec<Member>,
     /// Scheduled actions: time, order within an instant, member, action.
@@ -99,7 +98,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, options: Options, network: &'a SimNet) -> Result<Self, String> {
+    fn new(scenario: &'a Scenario, options: Options<Canary>, network: &'a SimNet) -> Result<Self, String> {
         scenario.check()?;
         let mut members: Vec<Member> = (0..scenario.size())
             .map(|rank| Member::new(scenario, options, network, rank))
@@ -392,7 +391,7 @@ impl<'a> World<'a> {
     }
 
     /// Lets connections close, then checks for leaks.
-    fn end(mut self) -> Report {
+    fn end(mut self) -> Outcome<GroupCounts, End<Failure>> {
         let ends = self.book.groups.iter().flat_map(|group| &group.members);
         let last_ns = ends.filter_map(|member| Some(member.end.as_ref()?.0)).max();
         let late_ns = last_ns.unwrap_or(0).saturating_sub(self.disturbed_ns);
@@ -432,20 +431,18 @@ impl<'a> World<'a> {
             }
         }
         let blame = checks::failures(&mut self.book, self.scenario);
-        let counts = checks::counts(&mut self.book, self.scenario);
+        let reported = checks::counts(&mut self.book, self.scenario);
         let members = self.book.groups.iter().flat_map(|group| &group.members);
-        Report {
-            violations: self.book.violations,
-            steps: self.step,
-            trace,
-            virtual_ns,
-            lateness,
-            ends: members.filter_map(|member| member.end.clone()).map(|(_, end)| end).collect(),
+        let ends: Vec<_> = members.filter_map(|member| Some(member.end.clone()?.1)).collect();
+        let faults = self.book.faults.iter().map(|fault| fault.what.kind());
+        let counts = GroupCounts {
+            basics: Basics::new(self.step, virtual_ns, faults),
+            ends: Ends::of(&ends, |failure| failure.kind),
+            slowest: Slowest { part: lateness, seed: self.scenario.seed },
             blame,
-            counts,
-            faults: std::mem::take(&mut self.book.faults),
-            ..Report::default()
-        }
+            reported,
+        };
+        Outcome { violations: self.book.violations, trace, counts, ends, ..Outcome::default() }
     }
 
     /// Injects the faults of the current step.
@@ -462,7 +459,7 @@ impl<'a> World<'a> {
     fn inject(&mut self, what: &Fault) {
         let now_ns = self.now_ns();
         self.network.remark(|| format!("step {}: {what:?}", self.step));
-        self.book.faults.push(Done { at_ns: now_ns, what: what.clone() });
+        self.book.faults.push(InjectedFault { at_ns: now_ns, what: what.clone() });
         let over_ns = match what.holds_ns() {
             u64::MAX => now_ns,
             holds_ns => now_ns + holds_ns,
@@ -516,7 +513,7 @@ impl<'a> World<'a> {
 }
 
 impl Member {
-    fn new(scenario: &Scenario, options: Options, network: &SimNet, rank: u32) -> Self {
+    fn new(scenario: &Scenario, options: Options<Canary>, network: &SimNet, rank: u32) -> Self {
         let plan = &scenario.members[rank as usize];
         let planted = options.canary.map(|canary| -> Box<dyn Bug> {
             Box::new(Planted::new(canary, scenario.size(), scenario.seed, rank))
