@@ -11,14 +11,10 @@ use std::{
 use clap::Parser;
 use serde::de::DeserializeOwned;
 use simulate::{
-    Campaign, Copies, Creations, Groups, Limits, Options, Pushes, Subject, Teams, Wires, caught,
-    shrink,
+    Campaign, CopyScenario, CreationScenario, Limits, Options, OutcomeOf, PushScenario, Scenario,
+    Subject, Tally, TeamScenario, WireScenario, canary, caught, shrink,
 };
 
-/// The option of copies at one host, which have no members.
-const COPIES: &str = " --copies";
-/// The option of the wire, which has two ends.
-const WIRE: &str = " --wire";
 /// How long a failing scenario is shrunk.
 const SHRINKING: Duration = Duration::from_secs(60);
 
@@ -83,13 +79,13 @@ fn range(text: &str) -> Result<RangeInclusive<u32>, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = match arguments.subject() {
-        " --pushes" => command::<Pushes>(&arguments),
-        " --teams" => command::<Teams>(&arguments),
-        COPIES => command::<Copies>(&arguments),
-        " --creations" => command::<Creations>(&arguments),
-        WIRE => command::<Wires>(&arguments),
-        _ => command::<Groups>(&arguments),
+    let outcome = match &arguments {
+        Arguments { pushes: true, .. } => command::<PushScenario>(&arguments),
+        Arguments { teams: true, .. } => command::<TeamScenario>(&arguments),
+        Arguments { copies: true, .. } => command::<CopyScenario>(&arguments),
+        Arguments { creations: true, .. } => command::<CreationScenario>(&arguments),
+        Arguments { wire: true, .. } => command::<WireScenario>(&arguments),
+        _ => command::<Scenario>(&arguments),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
@@ -103,13 +99,12 @@ fn main() -> ExitCode {
 
 /// Returns `false` if a run failed.
 fn command<S: Subject>(arguments: &Arguments) -> Result<bool, String> {
-    let canary = arguments.canary.as_deref().map(str::parse).transpose()?;
+    let canary = arguments.canary.as_deref().map(canary::<S>).transpose()?;
     let runner = Runner::<S> { arguments, canary };
     match (&arguments.scenario, arguments.trace) {
-        (Some(path), _) => read(path).map(|scenario| runner.show(0, &scenario)),
+        (Some(path), _) => read(path).map(|scenario| runner.show(&scenario)),
         (None, Some(_)) => {
-            let seed = arguments.first_seed();
-            Ok(runner.show(seed, &S::draw(seed, &runner.limits())))
+            Ok(runner.show(&S::draw(arguments.first_seed(), &runner.campaign(1).limits)))
         }
         (None, None) => Ok(runner.run_many()),
     }
@@ -125,18 +120,6 @@ impl Arguments {
     fn first_seed(&self) -> u64 {
         self.seed.unwrap_or(0)
     }
-
-    /// Returns the option that selects what is simulated.
-    fn subject(&self) -> &'static str {
-        let chosen = [
-            (self.pushes, " --pushes"),
-            (self.teams, " --teams"),
-            (self.copies, COPIES),
-            (self.creations, " --creations"),
-            (self.wire, WIRE),
-        ];
-        chosen.into_iter().find(|(is_chosen, _)| *is_chosen).map_or("", |(_, option)| option)
-    }
 }
 
 /// Runs the requested scenarios.
@@ -146,47 +129,39 @@ struct Runner<'a, S: Subject> {
 }
 
 impl<S: Subject> Runner<'_, S> {
-    fn limits(&self) -> Limits {
-        match &self.arguments.members {
-            Some(members) => Limits { members: members.clone() },
-            None => S::limits(),
-        }
-    }
-
-    /// Returns the command that runs one seed again.
-    fn replay(&self, seed: u64) -> String {
-        let subject = self.arguments.subject();
-        let Limits { members } = self.limits();
-        let members = match subject {
-            COPIES | WIRE => String::new(),
-            _ => format!(" --members {}..{}", members.start(), members.end()),
-        };
-        let canary = self.arguments.canary.as_ref().map(|name| format!(" --canary {name}"));
-        let canary = canary.unwrap_or_default();
-        format!("./dev sim{subject} --seed {seed}{members}{canary}")
-    }
-
     fn options(&self, trace_events: usize) -> Options<S::Canary> {
         Options { canary: self.canary, trace_events, ..Options::default() }
     }
 
-    /// Runs one scenario and prints everything. Returns `false` if it failed.
-    fn show(&self, seed: u64, scenario: &S::Scenario) -> bool {
-        let report = self.print(scenario, self.arguments.trace.unwrap_or(200));
-        let mut tally = S::Tally::default();
-        S::add(&mut tally, seed, &report);
-        println!("{tally}");
-        S::verdict(&report).0.is_empty()
+    /// Returns a campaign of so many seeds.
+    fn campaign(&self, count: u64) -> Campaign<S> {
+        let Arguments { members, minutes, jobs, .. } = self.arguments;
+        let campaign = Campaign::new(self.arguments.first_seed(), count);
+        Campaign {
+            time_limit: minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
+            limits: members.clone().map_or(campaign.limits, |members| Limits { members }),
+            options: self.options(0),
+            jobs: *jobs,
+            ..campaign
+        }
     }
 
-    fn print(&self, scenario: &S::Scenario, trace_events: usize) -> S::Report {
-        let report = S::run(scenario, self.options(trace_events));
-        let (violations, trace) = S::verdict(&report);
-        print!("{scenario}\n{trace}");
-        for violation in violations {
+    /// Runs one scenario and prints everything. Returns `false` if it failed.
+    fn show(&self, scenario: &S) -> bool {
+        let outcome = self.print(scenario, self.arguments.trace.unwrap_or(200));
+        let mut tally = Tally::default();
+        tally.count(&outcome.counts);
+        println!("{tally}");
+        outcome.violations.is_empty()
+    }
+
+    fn print(&self, scenario: &S, trace_events: usize) -> OutcomeOf<S> {
+        let outcome = scenario.run(self.options(trace_events));
+        print!("{scenario}\n{}", outcome.trace);
+        for violation in &outcome.violations {
             println!("VIOLATION: {violation}");
         }
-        report
+        outcome
     }
 
     /// Runs seeds until one fails. Returns `false` if one did.
@@ -198,29 +173,24 @@ impl<S: Subject> Runner<'_, S> {
             (None, None) if arguments.seed.is_some() => 1,
             (None, None) => 20_000,
         };
-        let campaign = Campaign::<S> {
-            time_limit: arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0)),
-            limits: self.limits(),
-            options: self.options(0),
-            jobs: arguments.jobs,
-            ..Campaign::new(arguments.first_seed(), count)
-        };
+        let campaign = self.campaign(count);
         let start = Instant::now();
         let (tally, failed) = campaign.run();
         println!("{tally}");
-        println!("{:.0} runs per second", S::runs(&tally) as f64 / start.elapsed().as_secs_f64());
+        println!("{:.0} runs per second", tally.runs as f64 / start.elapsed().as_secs_f64());
         if let Some(seed) = failed {
-            self.explain(seed);
+            self.explain(seed, &campaign);
         }
         failed.is_none()
     }
 
     /// Runs a failing seed again to print it, and shrinks it if requested.
-    fn explain(&self, seed: u64) {
-        let again = self.replay(seed);
+    fn explain(&self, seed: u64, campaign: &Campaign<S>) {
+        let canary = self.arguments.canary.as_ref().map(|name| format!(" --canary {name}"));
+        let again = campaign.replay(seed) + &canary.unwrap_or_default();
         println!();
         let drawn = caught(|| {
-            let scenario = S::draw(seed, &self.limits());
+            let scenario = S::draw(seed, &campaign.limits);
             self.print(&scenario, 200);
             Ok(scenario)
         });
@@ -231,14 +201,13 @@ impl<S: Subject> Runner<'_, S> {
             println!("smaller: {again} --shrink");
             return;
         }
-        let smaller = shrink::<S>(&scenario, self.options(0), SHRINKING);
+        let smaller = shrink(&scenario, self.options(0), SHRINKING);
         print!("\nsmaller: ");
         self.print(&smaller, 200);
         let path = PathBuf::from(format!("seed-{seed}.json"));
         let text = serde_json::to_string_pretty(&smaller).expect("scenarios are plain data");
-        let subject = self.arguments.subject();
         match fs::write(&path, text) {
-            Ok(()) => println!("again: ./dev sim{subject} --scenario {}", path.display()),
+            Ok(()) => println!("again: ./dev sim{} --scenario {}", S::OPTION, path.display()),
             Err(error) => println!("{}: {error}", path.display()),
         }
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use transport_sim::{Fault as LinkFault, SimNet};
 
+use crate::dice::Dice;
+
 /// The kinds of faults. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum MemberFault {
@@ -50,24 +52,28 @@ pub enum MemberFault {
 
 impl MemberFault {
     /// Names of the kinds, in the order of [`MemberFault::kind`].
-    const KINDS: [&'static str; 6] = ["death", "reset", "freeze", "pause", "partition", "rate"];
+    pub(crate) const KINDS: [&'static str; 6] =
+        ["death", "reset", "freeze", "pause", "partition", "rate"];
 
-    /// How many kinds there are.
-    pub(crate) const COUNT: usize = Self::KINDS.len();
+    /// Draws one that hits a member and another one, of this many.
+    pub(crate) fn draw_reset(dice: &mut Dice, member: u32, size: u64) -> Self {
+        let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
+        Self::Reset { members: [member, other as u32] }
+    }
 
-    /// Returns the names of these kinds, and of a simulator's own, which come after them.
-    pub(crate) const fn kinds_with<const OWN: usize, const ALL: usize>(
-        own: [&'static str; OWN],
-    ) -> [&'static str; ALL] {
-        assert!(ALL == Self::COUNT + OWN);
-        let mut all = [""; ALL];
-        let mut index = 0;
-        while index < ALL {
-            let is_own = index >= Self::COUNT;
-            all[index] = if is_own { own[index - Self::COUNT] } else { Self::KINDS[index] };
-            index += 1;
+    /// Draws one that separates this member from others.
+    pub(crate) fn draw_partition(
+        dice: &mut Dice,
+        member: u32,
+        size: u64,
+        duration: impl FnOnce(&mut Dice) -> Option<u64>,
+    ) -> Self {
+        let mut members: Vec<u32> =
+            (0..size as u32).filter(|&other| other != member && dice.percent(40)).collect();
+        if members.is_empty() {
+            members.push(member);
         }
-        all
+        Self::Partition { members, for_ns: duration(dice) }
     }
 
     /// Returns the index of its kind.

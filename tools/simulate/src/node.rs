@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use engine::Engine;
 use transport::{
     ArrivingRead, Completion, CutThroughSends, EndpointId, FutureRead, OneSidedWrites, PeerMemory,
     PostError, ReadLease, Region, Token, Transport, TriggeredSends, Visibility, Waker, WriteLease,
@@ -67,8 +68,11 @@ pub struct Node {
     planted: Option<Box<dyn Bug>>,
 }
 
+/// A member's engine over the simulated network.
+pub type MemberEngine = Engine<Node>;
+
 /// The driver's handle of a [`Node`], which belongs to an engine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Watch {
     queue: Rc<RefCell<VecDeque<Completion>>>,
     ledger: Rc<RefCell<Ledger>>,
@@ -153,8 +157,8 @@ impl Node {
         batch: u32,
         planted: Option<Box<dyn Bug>>,
     ) -> (Self, Watch) {
-        let (queue, ledger) = <(Rc<RefCell<_>>, Rc<RefCell<Ledger>>)>::default();
-        let watch = Watch { queue: Rc::clone(&queue), ledger: Rc::clone(&ledger) };
+        let watch = Watch::default();
+        let (queue, ledger) = (Rc::clone(&watch.queue), Rc::clone(&watch.ledger));
         let batch = if batch == 0 { usize::MAX } else { batch as usize };
         (Self { inner, clock, batch, queue, ledger, planted }, watch)
     }
@@ -270,8 +274,14 @@ impl Transport for Node {
 /// Returns a copy of which one byte is another.
 fn corrupted(from: &ReadLease) -> ReadLease {
     let mut bytes = from.to_vec();
-    let (middle, all) = (bytes.len() / 2, 0..bytes.len());
+    let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
+    lease_of(bytes)
+}
+
+/// Returns a lease of new memory with these bytes.
+pub(crate) fn lease_of(bytes: Vec<u8>) -> ReadLease {
+    let all = 0..bytes.len();
     Region::from_vec(bytes).read(all).expect("there is no other lease")
 }
 

@@ -1,10 +1,8 @@
 //! The options of a run.
 
-use crate::canary::Canary;
-
 /// The options of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<C = Canary> {
+pub struct Options<C> {
     /// A bug to plant.
     pub canary: Option<C>,
     /// How many lines of trace are kept.

@@ -2,23 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{options::Options, panics::caught, subject::Subject};
+use crate::{options::Options, panics::caught, smaller::Smaller, subject::Subject};
 
 /// Shrinks a failing scenario for about this long, as long as it still fails, for whatever reason.
-pub fn shrink<S: Subject>(
-    scenario: &S::Scenario,
-    options: Options<S::Canary>,
-    time_limit: Duration,
-) -> S::Scenario {
+pub fn shrink<S: Subject>(scenario: &S, options: Options<S::Canary>, time_limit: Duration) -> S {
     let start = Instant::now();
-    let succeeds = |candidate: &S::Scenario| {
-        let report = caught(|| Ok(S::run(candidate, options)));
-        report.is_ok_and(|report| S::verdict(&report).0.is_empty())
+    let succeeds = |candidate: &S| {
+        let outcome = caught(|| Ok(candidate.run(options)));
+        outcome.is_ok_and(|outcome| outcome.violations.is_empty())
     };
     let mut best = scenario.clone();
     loop {
-        let smaller = S::smaller(&best).into_iter().find(|candidate| {
-            start.elapsed() < time_limit && *candidate != best && !succeeds(candidate)
+        let mut smaller = Smaller::new(&best);
+        best.reduce(&mut smaller);
+        let smaller = smaller.into_all().into_iter().find(|candidate| {
+            start.elapsed() < time_limit
+                && candidate.check().is_ok()
+                && *candidate != best
+                && !succeeds(candidate)
         });
         match smaller {
             Some(smaller) => best = smaller,

@@ -1,298 +1,109 @@
-//! What can be simulated from seeds: groups, whole pushes, teams, copies at one host, and the wire.
+//! What every subject of the simulator has to be: groups, whole pushes, teams, copies at one host, creations and the wire.
 
-use std::{fmt, str::FromStr};
-
-use serde::{Serialize, de::DeserializeOwned};
-
-use crate::{
-    canary::Canary,
-    copies::{
-        CopyCanary, CopyOutcome, CopyScenario, CopyTally, draw_copies, run_copies, smaller_copies,
-    },
-    creations::{
-        CreationCanary, CreationOutcome, CreationScenario, CreationTally, draw_creations,
-        run_creations, smaller_creations,
-    },
-    draw::draw,
-    options::Options,
-    push::{PushCanary, PushOutcome, PushScenario, PushTally, draw_push, run_push, smaller_pushes},
-    report::Report,
-    scenario::{Limits, Scenario},
-    smaller::smaller_groups,
-    tally::Tally,
-    teams::{TeamCanary, TeamOutcome, TeamScenario, TeamTally, draw_team, run_team, smaller_teams},
-    wires::{
-        WireCanary, WireOutcome, WireScenario, WireTally, draw_wires, run_wires, smaller_wires,
-    },
-    world::run,
+use std::{
+    fmt::{Debug, Display},
+    ops::RangeInclusive,
 };
 
-/// A kind of scenario that is drawn from a seed, and run.
-pub trait Subject {
-    /// A scenario as plain data.
-    type Scenario: Clone + PartialEq + fmt::Display + Serialize + DeserializeOwned;
+use clap::ValueEnum;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{counts::Counts, options::Options, panics::caught, smaller::Smaller};
+
+/// A kind of scenario, as plain data: drawn from a seed, run, counted and shrunk.
+pub trait Subject: Clone + PartialEq + Debug + Display + Serialize + DeserializeOwned {
+    /// The command's option that selects it, after a space.
+    const OPTION: &'static str;
+    /// What its bugs are planted in, for messages.
+    const OF: &'static str;
+    /// Sizes of groups where none are given; `None`: scenarios do not depend on them.
+    const MEMBERS: Option<RangeInclusive<u32>> = Some(1..=9);
+
     /// Bugs that can be planted.
-    type Canary: Copy + Sync + FromStr<Err = String>;
-    /// The outcome of a run.
-    type Report;
-    /// Sums over many runs.
-    type Tally: Default + fmt::Display + Send;
+    type Canary: ValueEnum + Copy + PartialEq + Debug + Sync;
+    /// What a run counts.
+    type Counts: Counts;
+    /// How something in a run ended, if that is recorded.
+    type End: PartialEq + Debug;
 
-    /// Returns the limits of scenarios where none are given.
-    fn limits() -> Limits {
-        Limits::default()
-    }
     /// Returns the scenario of a seed.
-    fn draw(seed: u64, limits: &Limits) -> Self::Scenario;
-    /// Runs the scenario; deterministic.
-    fn run(scenario: &Self::Scenario, options: Options<Self::Canary>) -> Self::Report;
-    /// Returns the violations, and the last events, if they were kept.
-    fn verdict(report: &Self::Report) -> (&[String], &str);
-    /// Counts the run of a seed.
-    fn add(tally: &mut Self::Tally, seed: u64, report: &Self::Report);
-    /// Returns how many runs were counted.
-    fn runs(tally: &Self::Tally) -> u64;
-    /// Adds the totals of another thread.
-    fn merge(tally: &mut Self::Tally, other: &Self::Tally);
-    /// Returns smaller valid scenarios, the most effective reduction first.
-    fn smaller(scenario: &Self::Scenario) -> Vec<Self::Scenario>;
+    fn draw(seed: u64, limits: &Limits) -> Self;
+
+    /// Checks that a scenario from a file is valid.
+    ///
+    /// Errors: what is invalid.
+    fn check(&self) -> Result<(), String>;
+
+    /// Runs it, to its end or to the first violation; deterministic. What is invalid, and a panic, are violations.
+    fn run(&self, options: Options<Self::Canary>) -> OutcomeOf<Self>;
+
+    /// Makes it smaller in every way that there is, the most effective first.
+    fn reduce(&self, to: &mut Smaller<'_, Self>);
 }
 
-/// Groups of engines ([`run`]).
-#[derive(Debug)]
-pub enum Groups {}
+/// The outcome of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome<C, E = ()> {
+    /// Violations; empty if the run is correct.
+    pub violations: Vec<String>,
+    /// The last events, if they were kept.
+    pub trace: String,
+    /// Digest of all events: equal runs have equal digests.
+    pub digest: u64,
+    /// What was counted.
+    pub counts: C,
+    /// What has ended, in an order that is the same in equal runs.
+    pub ends: Vec<E>,
+}
 
-/// Pushes to several hosts ([`run_push`]).
-#[derive(Debug)]
-pub enum Pushes {}
+/// The outcome of a subject's run.
+pub type OutcomeOf<S> = Outcome<<S as Subject>::Counts, <S as Subject>::End>;
 
-/// Teams that call operations ([`run_team`]).
-#[derive(Debug)]
-pub enum Teams {}
-
-/// Copies at one host ([`run_copies`]).
-#[derive(Debug)]
-pub enum Copies {}
-
-/// Groups and teams that are created ([`run_creations`]).
-#[derive(Debug)]
-pub enum Creations {}
-
-/// Two ends of the TCP transport over simulated streams ([`run_wires`]).
-#[derive(Debug)]
-pub enum Wires {}
-
-impl Subject for Groups {
-    type Scenario = Scenario;
-    type Canary = Canary;
-    type Report = Report;
-    type Tally = Tally;
-
-    fn draw(seed: u64, limits: &Limits) -> Scenario {
-        draw(seed, limits)
-    }
-
-    fn run(scenario: &Scenario, options: Options) -> Report {
-        run(scenario, options)
-    }
-
-    fn verdict(report: &Report) -> (&[String], &str) {
-        (&report.violations, &report.trace)
-    }
-
-    fn add(tally: &mut Tally, seed: u64, report: &Report) {
-        tally.add(seed, report);
-    }
-
-    fn runs(tally: &Tally) -> u64 {
-        tally.runs
-    }
-
-    fn merge(tally: &mut Tally, other: &Tally) {
-        tally.merge(other);
-    }
-
-    fn smaller(scenario: &Scenario) -> Vec<Scenario> {
-        smaller_groups(scenario)
+impl<C: Default, E> Default for Outcome<C, E> {
+    fn default() -> Self {
+        let (violations, trace, ends) = (Vec::new(), String::new(), Vec::new());
+        Self { violations, trace, digest: 0, counts: C::default(), ends }
     }
 }
 
-impl Subject for Pushes {
-    type Scenario = PushScenario;
-    type Canary = PushCanary;
-    type Report = PushOutcome;
-    type Tally = PushTally;
-
-    fn draw(seed: u64, limits: &Limits) -> PushScenario {
-        draw_push(seed, limits)
-    }
-
-    fn run(scenario: &PushScenario, options: Options<PushCanary>) -> PushOutcome {
-        run_push(scenario, options)
-    }
-
-    fn verdict(report: &PushOutcome) -> (&[String], &str) {
-        (&report.violations, &report.trace)
-    }
-
-    fn add(tally: &mut PushTally, seed: u64, report: &PushOutcome) {
-        tally.add(seed, report);
-    }
-
-    fn runs(tally: &PushTally) -> u64 {
-        tally.runs
-    }
-
-    fn merge(tally: &mut PushTally, other: &PushTally) {
-        tally.merge(other);
-    }
-
-    fn smaller(scenario: &PushScenario) -> Vec<PushScenario> {
-        smaller_pushes(scenario)
+impl<C: Default, E> Outcome<C, E> {
+    /// Returns what this returns; an error or a panic is a violation.
+    pub fn of(run: impl FnOnce() -> Result<Self, String>) -> Self {
+        caught(run).unwrap_or_else(|problem| Self { violations: vec![problem], ..Self::default() })
     }
 }
 
-impl Subject for Teams {
-    type Scenario = TeamScenario;
-    type Canary = TeamCanary;
-    type Report = TeamOutcome;
-    type Tally = TeamTally;
+/// Returns the bug of a name.
+///
+/// Errors: there is none; with the names of all.
+pub fn canary<S: Subject>(name: &str) -> Result<S::Canary, String> {
+    S::Canary::from_str(name, false).map_err(|_| {
+        let names: Vec<String> = S::Canary::value_variants().iter().map(name_of).collect();
+        format!("{name:?} is no canary{}; use one of {}", S::OF, names.join(", "))
+    })
+}
 
-    /// One member more than are linked completely, rarely.
-    fn limits() -> Limits {
-        Limits { members: 1..=collective::ALL_PAIRS_MAX + 1 }
-    }
+/// Returns the name of a planted bug.
+pub fn name_of<C: ValueEnum>(canary: &C) -> String {
+    canary.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
+}
 
-    fn draw(seed: u64, limits: &Limits) -> TeamScenario {
-        draw_team(seed, limits)
-    }
+/// Limits of scenarios that are drawn from seeds.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Sizes of groups.
+    pub members: RangeInclusive<u32>,
+}
 
-    fn run(scenario: &TeamScenario, options: Options<TeamCanary>) -> TeamOutcome {
-        run_team(scenario, options)
-    }
-
-    fn verdict(report: &TeamOutcome) -> (&[String], &str) {
-        (&report.violations, &report.trace)
-    }
-
-    fn add(tally: &mut TeamTally, seed: u64, report: &TeamOutcome) {
-        tally.add(seed, report);
-    }
-
-    fn runs(tally: &TeamTally) -> u64 {
-        tally.runs
-    }
-
-    fn merge(tally: &mut TeamTally, other: &TeamTally) {
-        tally.merge(other);
-    }
-
-    fn smaller(scenario: &TeamScenario) -> Vec<TeamScenario> {
-        smaller_teams(scenario)
+impl Limits {
+    /// Returns a subject's limits where none are given.
+    pub fn of<S: Subject>() -> Self {
+        S::MEMBERS.map_or_else(Self::default, |members| Self { members })
     }
 }
 
-impl Subject for Copies {
-    type Scenario = CopyScenario;
-    type Canary = CopyCanary;
-    type Report = CopyOutcome;
-    type Tally = CopyTally;
-
-    fn draw(seed: u64, limits: &Limits) -> CopyScenario {
-        draw_copies(seed, limits)
-    }
-
-    fn run(scenario: &CopyScenario, options: Options<CopyCanary>) -> CopyOutcome {
-        run_copies(scenario, options)
-    }
-
-    fn verdict(report: &CopyOutcome) -> (&[String], &str) {
-        (&report.violations, &report.trace)
-    }
-
-    fn add(tally: &mut CopyTally, seed: u64, report: &CopyOutcome) {
-        tally.add(seed, report);
-    }
-
-    fn runs(tally: &CopyTally) -> u64 {
-        tally.runs
-    }
-
-    fn merge(tally: &mut CopyTally, other: &CopyTally) {
-        tally.merge(other);
-    }
-
-    fn smaller(scenario: &CopyScenario) -> Vec<CopyScenario> {
-        smaller_copies(scenario)
-    }
-}
-
-impl Subject for Creations {
-    type Scenario = CreationScenario;
-    type Canary = CreationCanary;
-    type Report = CreationOutcome;
-    type Tally = CreationTally;
-
-    fn draw(seed: u64, limits: &Limits) -> CreationScenario {
-        draw_creations(seed, limits)
-    }
-
-    fn run(scenario: &CreationScenario, options: Options<CreationCanary>) -> CreationOutcome {
-        run_creations(scenario, options)
-    }
-
-    fn verdict(report: &CreationOutcome) -> (&[String], &str) {
-        (&report.violations, &report.trace)
-    }
-
-    fn add(tally: &mut CreationTally, seed: u64, report: &CreationOutcome) {
-        tally.add(seed, report);
-    }
-
-    fn runs(tally: &CreationTally) -> u64 {
-        tally.runs
-    }
-
-    fn merge(tally: &mut CreationTally, other: &CreationTally) {
-        tally.merge(other);
-    }
-
-    fn smaller(scenario: &CreationScenario) -> Vec<CreationScenario> {
-        smaller_creations(scenario)
-    }
-}
-
-impl Subject for Wires {
-    type Scenario = WireScenario;
-    type Canary = WireCanary;
-    type Report = WireOutcome;
-    type Tally = WireTally;
-
-    fn draw(seed: u64, _: &Limits) -> WireScenario {
-        draw_wires(seed)
-    }
-
-    fn run(scenario: &WireScenario, options: Options<WireCanary>) -> WireOutcome {
-        run_wires(scenario, options)
-    }
-
-    fn verdict(report: &WireOutcome) -> (&[String], &str) {
-        (&report.violations, &report.trace)
-    }
-
-    fn add(tally: &mut WireTally, _: u64, report: &WireOutcome) {
-        tally.add(report);
-    }
-
-    fn runs(tally: &WireTally) -> u64 {
-        tally.runs
-    }
-
-    fn merge(tally: &mut WireTally, other: &WireTally) {
-        tally.merge(other);
-    }
-
-    fn smaller(scenario: &WireScenario) -> Vec<WireScenario> {
-        smaller_wires(scenario)
+impl Default for Limits {
+    fn default() -> Self {
+        Self { members: 1..=9 }
     }
 }

@@ -1,147 +1,102 @@
 //! Planted bugs are detected within a few hundred seeds.
 
-use simulate::{
-    Campaign, Canary, Copies, CopyCanary, CreationCanary, Creations, Groups, Options, PushCanary,
-    Pushes, TeamCanary, Teams, WireCanary, Wires, draw, draw_push, run, run_copies, run_push,
-    run_team, run_wires, shrink,
-};
 use std::time::Duration;
+
+use clap::ValueEnum;
+use simulate::{
+    Campaign, Canary, CopyScenario, CreationScenario, Options, PushCanary, PushScenario, Scenario,
+    Subject, TeamCanary, TeamScenario, WireCanary, WireScenario, canary, name_of, shrink,
+};
 
 const SEEDS: u64 = 300;
 /// A crash just while a copy is published is rare: one seed in 300.
 const PUSH_SEEDS: u64 = 2_000;
 
+/// Runs on this thread, so that the output of expected panics is captured.
+fn campaign<S: Subject>(canary: S::Canary, seeds: u64) -> Campaign<S> {
+    let options = Options { canary: Some(canary), ..Options::default() };
+    Campaign { options, jobs: 1, ..Campaign::new(0, seeds) }
+}
+
+fn assert_all_are_caught<S: Subject>(seeds: u64) {
+    for bug in S::Canary::value_variants() {
+        let name = name_of(bug);
+        assert_eq!(canary::<S>(&name), Ok(*bug));
+        let (tally, failed) = campaign::<S>(*bug, seeds).run();
+        assert!(failed.is_some(), "{name} was not noticed\n{tally}");
+        println!("{name}: seed {failed:?}");
+    }
+}
+
+/// Returns what becomes of the first seed in which this bug is noticed; the bug is noticed in that, too, and nothing without it.
+fn smaller<S: Subject>(canary: S::Canary, seeds: u64) -> S {
+    let campaign = campaign::<S>(canary, seeds);
+    let scenario = S::draw(campaign.run().1.unwrap(), &campaign.limits);
+    let smaller = shrink(&scenario, campaign.options, Duration::from_secs(60));
+    assert!(!smaller.run(campaign.options).violations.is_empty());
+    let size = |it: &S| it.to_string().lines().count();
+    assert!(size(&smaller) < size(&scenario), "{smaller}");
+    let without = smaller.run(Options { trace_events: 100, ..Options::default() });
+    assert!(without.violations.is_empty(), "without it it is well: {}", without.trace);
+    smaller
+}
+
 #[test]
 fn every_canary_is_caught() {
-    for canary in Canary::ALL {
-        assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), ..Options::default() };
-        // Run on this thread, so that the output of expected panics is captured.
-        let campaign = Campaign::<Groups> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
-        let (tally, failed) = campaign.run();
-        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
-        println!("{canary}: seed {failed:?}");
-    }
+    assert_all_are_caught::<Scenario>(SEEDS);
 }
 
 #[test]
 fn a_failing_scenario_becomes_smaller_and_still_fails() {
-    let canary = Some(Canary::MisplacesBlock);
-    let options = Options { canary, ..Options::default() };
-    let limits = simulate::Limits::default();
-    let campaign = Campaign::<Groups> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
-    let seed = campaign.run().1.unwrap();
-    let scenario = draw(seed, &limits);
-    let smaller = shrink::<Groups>(&scenario, options, Duration::from_secs(60));
-    assert!(!run(&smaller, options).violations.is_empty());
-    let size = |scenario: &simulate::Scenario| scenario.to_string().lines().count();
-    assert!(size(&smaller) <= 12 && size(&smaller) <= size(&scenario), "{smaller}");
-    assert!(run(&smaller, Options::default()).violations.is_empty(), "without the bug it is well");
+    let smaller = smaller::<Scenario>(Canary::MisplacesBlock, SEEDS);
+    assert!(smaller.to_string().lines().count() <= 12, "{smaller}");
 }
 
 #[test]
 fn every_canary_of_pushes_is_caught() {
-    for canary in PushCanary::ALL {
-        assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), ..Options::default() };
-        let campaign = Campaign::<Pushes> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
-        let (tally, failed) = campaign.run();
-        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
-        println!("{canary}: seed {failed:?}");
-    }
+    assert_all_are_caught::<PushScenario>(PUSH_SEEDS);
 }
 
 #[test]
 fn a_failing_push_becomes_smaller_and_still_fails() {
-    let options = Options { canary: Some(PushCanary::ForgetsPublish), ..Options::default() };
-    let scenario = draw_push(1, &simulate::Limits::default());
-    let smaller = shrink::<Pushes>(&scenario, options, Duration::from_secs(60));
-    assert!(!run_push(&smaller, options).violations.is_empty());
+    let smaller = smaller::<PushScenario>(PushCanary::ForgetsPublish, PUSH_SEEDS);
     assert!(smaller.hosts.len() == 1 && smaller.planned_faults.is_empty(), "{smaller}");
-    assert!(run_push(&smaller, Options::default()).violations.is_empty(), "without it it is well");
 }
 
 #[test]
 fn every_canary_of_teams_is_caught() {
-    for canary in TeamCanary::ALL {
-        assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), ..Options::default() };
-        let campaign = Campaign::<Teams> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
-        let (tally, failed) = campaign.run();
-        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
-        println!("{canary}: seed {failed:?}");
-    }
+    assert_all_are_caught::<TeamScenario>(SEEDS);
 }
 
 #[test]
 fn a_failing_team_becomes_smaller_and_still_fails() {
-    let options = Options { canary: Some(TeamCanary::SendsTooEarly), ..Options::default() };
-    let campaign = Campaign::<Teams> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
-    let scenario = simulate::draw_team(campaign.run().1.unwrap(), &campaign.limits);
-    let smaller = shrink::<Teams>(&scenario, options, Duration::from_secs(60));
-    assert!(!run_team(&smaller, options).violations.is_empty());
+    let smaller = smaller::<TeamScenario>(TeamCanary::SendsTooEarly, SEEDS);
     assert!(smaller.size() <= 3 && smaller.faults.is_empty(), "{smaller}");
-    assert!(run_team(&smaller, Options::default()).violations.is_empty(), "without it it is well");
 }
 
 #[test]
 fn every_canary_of_copies_is_caught() {
-    for canary in CopyCanary::ALL {
-        assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), ..Options::default() };
-        let campaign = Campaign::<Copies> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
-        let (tally, failed) = campaign.run();
-        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
-        println!("{canary}: seed {failed:?}");
-    }
+    assert_all_are_caught::<CopyScenario>(PUSH_SEEDS);
 }
 
 #[test]
 fn failing_copies_become_smaller_and_still_fail() {
-    let canary = "renames-over".parse::<CopyCanary>().unwrap();
-    let options = Options { canary: Some(canary), ..Options::default() };
-    let campaign = Campaign::<Copies> { options, jobs: 1, ..Campaign::new(0, PUSH_SEEDS) };
-    let scenario = simulate::draw_copies(campaign.run().1.unwrap(), &campaign.limits);
-    let smaller = shrink::<Copies>(&scenario, options, Duration::from_secs(60));
-    assert!(!run_copies(&smaller, options).violations.is_empty());
-    let size = |it: &simulate::CopyScenario| it.to_string().lines().count();
-    assert!(size(&smaller) < size(&scenario), "{smaller}");
-    let without =
-        run_copies(&smaller, Options { canary: None, trace_events: 100, ..Options::default() });
-    assert!(without.violations.is_empty(), "without it it is well: {}", without.trace);
+    let canary = canary::<CopyScenario>("renames-over").unwrap();
+    smaller::<CopyScenario>(canary, PUSH_SEEDS);
 }
 
 #[test]
 fn every_canary_of_the_wire_is_caught() {
-    for canary in WireCanary::ALL {
-        assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), ..Options::default() };
-        let campaign = Campaign::<Wires> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
-        let (tally, failed) = campaign.run();
-        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
-        println!("{canary}: seed {failed:?}");
-    }
+    assert_all_are_caught::<WireScenario>(SEEDS);
 }
 
 #[test]
 fn a_failing_wire_becomes_smaller_and_still_fails() {
-    let options = Options { canary: Some(WireCanary::SwapsBytes), ..Options::default() };
-    let campaign = Campaign::<Wires> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
-    let scenario = simulate::draw_wires(campaign.run().1.unwrap());
-    let smaller = shrink::<Wires>(&scenario, options, Duration::from_secs(60));
-    assert!(!run_wires(&smaller, options).violations.is_empty());
+    let smaller = smaller::<WireScenario>(WireCanary::SwapsBytes, SEEDS);
     assert!(smaller.connections.len() == 1 && smaller.faults.len() <= 1, "{smaller}");
-    assert!(run_wires(&smaller, Options::default()).violations.is_empty(), "without it it is well");
 }
 
 #[test]
 fn every_canary_of_creations_is_caught() {
-    for canary in CreationCanary::ALL {
-        assert_eq!(canary.name().parse(), Ok(canary));
-        let options = Options { canary: Some(canary), ..Options::default() };
-        let campaign = Campaign::<Creations> { options, jobs: 1, ..Campaign::new(0, SEEDS) };
-        let (tally, failed) = campaign.run();
-        assert!(failed.is_some(), "{canary} was not noticed\n{tally}");
-        println!("{canary}: seed {failed:?}");
-    }
+    assert_all_are_caught::<CreationScenario>(SEEDS);
 }

@@ -61,67 +61,33 @@ fn wrong_arguments_are_refused() {
     }
 }
 
-#[test]
-fn pushes_are_run_shown_and_replayed() {
-    let (output, text) = simulate("--pushes --count 20 --members 2..4");
+/// Runs seeds of a kind of scenario, and again one that fails with this planted bug. Returns the first violation of both.
+fn assert_replayed(option: &str, members: &str, canary: &str) -> [String; 2] {
+    let (output, text) = simulate(&format!("{option} --count 20 {members}"));
     assert!(output.status.success() && text.contains("20 runs, "), "{text}");
-    let (output, text) = simulate("--pushes --canary forgets-publish --count 10 --jobs 1");
+    let (output, text) = simulate(&format!("{option} --canary {canary} --count 200 --jobs 1"));
     assert_eq!(output.status.code(), Some(1), "{text}");
     let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
     let (output, repeated) = simulate(again);
     assert_eq!(output.status.code(), Some(1), "{repeated}");
-    assert!(again.contains("--pushes") && repeated.contains("VIOLATION: "), "{repeated}");
+    assert!(again.contains(option), "{again}");
+    [text, repeated].map(|text| {
+        text.lines().find(|it| it.starts_with("VIOLATION: ")).expect("a violation").to_owned()
+    })
 }
 
 #[test]
-fn teams_are_run_shown_and_replayed() {
-    let (output, text) = simulate("--teams --count 20 --members 2..4");
-    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
-    let (output, text) = simulate("--teams --canary drops-notice --count 50 --jobs 1");
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
-    let (output, repeated) = simulate(again);
-    assert_eq!(output.status.code(), Some(1), "{repeated}");
-    assert!(again.contains("--teams") && repeated.contains("VIOLATION: "), "{repeated}");
-}
-
-#[test]
-fn copies_are_run_shown_and_replayed() {
-    let (output, text) = simulate("--copies --count 20");
-    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
-    let (output, text) = simulate("--copies --canary links-early --count 200 --jobs 1");
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
-    let (output, repeated) = simulate(again);
-    assert_eq!(output.status.code(), Some(1), "{repeated}");
-    let violation =
-        |text: &str| text.lines().find(|it| it.starts_with("VIOLATION")).map(str::to_owned);
-    assert!(again.contains("--copies") && violation(&text).is_some(), "{again}: {text}");
-    assert_eq!(violation(&text), violation(&repeated));
-}
-
-#[test]
-fn wires_are_run_shown_and_replayed() {
-    let (output, text) = simulate("--wire --count 20");
-    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
-    let (output, text) = simulate("--wire --canary loses-completion --count 50 --jobs 1");
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
-    let (output, repeated) = simulate(again);
-    assert_eq!(output.status.code(), Some(1), "{repeated}");
-    assert!(again.contains("--wire") && repeated.contains("VIOLATION: "), "{repeated}");
-}
-
-#[test]
-fn creations_are_run_shown_and_replayed() {
-    let (output, text) = simulate("--creations --count 20 --members 2..4");
-    assert!(output.status.success() && text.contains("20 runs, "), "{text}");
-    let (output, text) = simulate("--creations --canary loses-answers --count 50 --jobs 1");
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    let again = text.lines().find_map(|line| line.split_once("; again: ./dev sim ")).unwrap().1;
-    let (output, repeated) = simulate(again);
-    assert_eq!(output.status.code(), Some(1), "{repeated}");
-    assert!(again.contains("--creations") && repeated.contains("VIOLATION: "), "{repeated}");
+fn every_kind_of_scenario_is_run_shown_and_replayed() {
+    for (option, members, canary) in [
+        ("--pushes", "--members 2..4", "forgets-publish"),
+        ("--teams", "--members 2..4", "drops-notice"),
+        ("--copies", "", "links-early"),
+        ("--wire", "", "loses-completion"),
+        ("--creations", "--members 2..4", "loses-answers"),
+    ] {
+        let [violation, repeated] = assert_replayed(option, members, canary);
+        assert_eq!(violation, repeated, "{option}");
+    }
 }
 
 /// With `--help` appended, a command is only parsed.

@@ -4,65 +4,38 @@ use std::time::Duration;
 
 use files::machines::Step;
 use simulate::{
-    HostFaults, HostScenario, Limits, NetworkPlan, Options, PlannedPushFault, PushEnd, PushFault,
-    PushOutcome, PushScenario, SourceFaults, draw_push, run_push,
+    HostScenario, Limits, NetworkPlan, Options, OutcomeOf, PlannedFault, PushEnd, PushFault,
+    PushScenario, Subject,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A push to this many hosts; a copy takes 10 s.
 fn scenario(hosts: usize) -> PushScenario {
-    let host = HostScenario {
-        start_ns: 1_000_000,
-        is_absent: false,
-        joins: false,
-        disk_ns: 0,
-        store_ns: 0,
-        verify_ns: 0,
-        rate_bytes_per_s: None,
-        partial_percent: 0,
-        kept_files: Vec::new(),
-        faults: HostFaults::default(),
-    };
+    let host = HostScenario { start_ns: 1_000_000, ..HostScenario::default() };
     PushScenario {
         hosts_per_rack: 3,
-        files: Vec::new(),
-        listing_bytes: 0,
-        stream: None,
         seed: 7,
         bytes: 40_000,
         block_bytes: 1_000,
         chunk_bytes: 1_000,
-        algorithm: None,
-        retries: 0,
-        rate_min_percent: 0,
         network: NetworkPlan {
             rate_bytes_per_s: 4_000,
             latency_ns: 100_000,
-            block_jitter_percent: 0,
-            delivery_jitter_ns_max: 0,
-            control_jitter_ns_max: 0,
-            loss_detection_ns: 0,
             silence_timeout_ms: 5_000,
             drain_timeout_ms: 1_000,
-            shared_ports: None,
             cut_through_bytes: Some(4_096),
-            slow_links: Vec::new(),
+            ..NetworkPlan::default()
         },
-        word_ns_max: 0,
-        look_ns_max: 0,
         digest_ns: 1,
         hosts: vec![host; hosts],
-        source: SourceFaults::default(),
-        firewalls: Vec::new(),
-        planned_faults: Vec::new(),
+        ..PushScenario::default()
     }
 }
 
 /// Runs a push, and checks that there are no violations.
-fn run(scenario: &PushScenario) -> PushOutcome {
-    let outcome =
-        run_push(scenario, Options { canary: None, trace_events: 500, ..Options::default() });
+fn run(scenario: &PushScenario) -> OutcomeOf<PushScenario> {
+    let outcome = scenario.run(Options { trace_events: 500, ..Options::default() });
     assert_eq!(outcome.violations, [""; 0], "{}", outcome.trace);
     outcome
 }
@@ -134,7 +107,7 @@ fn a_host_that_dies_fails_alone_beside_hosts_with_slow_storage() {
             host.store_ns = 5 * SECOND_NS;
         }
         let what = PushFault::Kill { machine: 1, damages: false };
-        scenario.planned_faults = vec![PlannedPushFault { step, what }];
+        scenario.planned_faults = vec![PlannedFault { step, what }];
         let end = first(&scenario);
         assert!(matches!(end.steps[0], Some(Step::Failed(_))), "step {step}: {end:?}");
         assert_eq!(end.steps[1..], [Some(Step::Published), Some(Step::Published)], "step {step}");
@@ -149,7 +122,7 @@ fn a_host_that_joins_ends_groups_whose_storage_is_slow_and_nobody_fails() {
     }
     (scenario.hosts[2].joins, scenario.hosts[2].start_ns) = (true, 20 * SECOND_NS);
     let outcome = run(&scenario);
-    assert_eq!(outcome.joined, 2, "in each push");
+    assert_eq!(outcome.counts.joined, 2, "in each push");
     assert_eq!(outcome.ends[0].steps, [const { Some(Step::Published) }; 3]);
 }
 
@@ -255,7 +228,7 @@ fn verifying_may_take_as_long_as_it_progresses() {
     assert!(end.steps.iter().all(|step| *step == Some(Step::Published)), "{end:?}");
     // A host that reports no progress fails.
     scenario.hosts[1].faults.reports_work = false;
-    let outcome = run_push(&scenario, Options::default());
+    let outcome = scenario.run(Options::default());
     assert_eq!(outcome.ends[0].steps[1], Some(failed("did not verify its copy in time")));
 }
 
@@ -264,10 +237,10 @@ fn a_host_that_does_not_report_a_failed_group_fails_and_the_others_get_their_cop
     let mut scenario = scenario(4);
     scenario.hosts[1].faults.is_mute = true;
     let kill = PushFault::Kill { machine: 4, damages: false };
-    scenario.planned_faults.push(PlannedPushFault { step: 150, what: kill });
+    scenario.planned_faults.push(PlannedFault { step: 150, what: kill });
     let outcome = run(&scenario);
     let end = &outcome.ends[0];
-    assert!(outcome.rounds > 2, "{outcome:?}");
+    assert!(outcome.counts.rounds > 2, "{outcome:?}");
     for host in [0, 2] {
         assert_eq!(end.steps[host], Some(Step::Published), "{end:?}");
     }
@@ -278,9 +251,9 @@ fn a_host_that_does_not_report_a_failed_group_fails_and_the_others_get_their_cop
 #[test]
 fn hosts_are_deferred_only_below_the_minimum_rate() {
     let deferred = |seed: u64, percent: Option<u64>| {
-        let mut scenario = draw_push(seed, &Limits::default());
+        let mut scenario = PushScenario::draw(seed, &Limits::default());
         scenario.rate_min_percent = percent.unwrap_or(scenario.rate_min_percent);
-        run_push(&scenario, Options::default()).deferred
+        scenario.run(Options::default()).counts.deferred
     };
     // One of a hundred drawn pushes defers a host.
     let first = (0..1_000).find(|&seed| deferred(seed, None) > 0);

@@ -3,7 +3,7 @@
 use super::scenario::{
     BESIDE, COPY, CopyFault, CopyScenario, CopySessionPlan, PlannedCopyFault, THIS, Thing, What,
 };
-use crate::{dice::Dice, scenario::Limits};
+use crate::dice::Dice;
 
 /// Distinguishes these random choices from others of the same seed.
 const PURPOSE: u64 = 13;
@@ -23,8 +23,8 @@ const CALLS: u64 = 180;
 /// The most of them that are on what is open.
 const OPEN_CALLS: u64 = 40;
 
-/// Returns the copies of a seed; they do not depend on the limits.
-pub fn draw(seed: u64, _limits: &Limits) -> CopyScenario {
+/// Returns the copies of a seed.
+pub(super) fn draw(seed: u64) -> CopyScenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let is_tree = dice.percent(85);
     let folds_case = dice.percent(15);

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use files::{
@@ -16,13 +16,19 @@ use files::{
 use super::{
     canary::CopyCanary,
     checks,
+    counts::CopyCounts,
     host::Host,
-    outcome::CopyOutcome,
     record::{Act, Record},
     scenario::{COPY, CopyFault, CopyScenario, CopySessionPlan, PlannedCopyFault},
     snapshot::{Seen, Snapshot},
 };
-use crate::{options::Options, panics::caught};
+use crate::{
+    counts::{Kinds, Most},
+    options::Options,
+    panics::{caught, lock},
+    subject::Outcome,
+    trace::short,
+};
 
 /// The most sessions without faults until one has to succeed; after each, somebody moves away what was in the way.
 const ATTEMPTS_MAX: usize = 12;
@@ -33,7 +39,7 @@ struct Shared {
     seen: Seen,
     acts: Vec<Act>,
     /// What was injected, by kind.
-    injected: [u64; CopyFault::KINDS.len()],
+    injected: Kinds<{ CopyFault::KINDS.len() }>,
     /// What the last call with a name was about.
     name: String,
     /// How many calls there were on what is open.
@@ -69,7 +75,7 @@ impl Shared {
         }
         let mut fate = Fate::Succeeds;
         for PlannedCopyFault { what, .. } in faults.iter().filter(is_now) {
-            self.injected[what.kind()] += 1;
+            self.injected.0[what.kind()] += 1;
             match what {
                 CopyFault::Kill => return Fate::Killed,
                 CopyFault::Fail(error) => fate = Fate::Fails(*error),
@@ -100,7 +106,7 @@ impl Shared {
 
 /// Runs a scenario. It changes nothing outside of a directory for temporary files; equal scenarios give equal outcomes for the
 /// same user and kind of file system.
-pub fn run_copies(scenario: &CopyScenario, options: Options<CopyCanary>) -> CopyOutcome {
+pub(super) fn run(scenario: &CopyScenario, options: Options<CopyCanary>) -> CopyOutcome {
     let mut outcome = CopyOutcome::default();
     let checked = scenario.check().and_then(|()| {
         let host = Host::new(scenario.folds_case, &scenario.before);
@@ -112,19 +118,20 @@ pub fn run_copies(scenario: &CopyScenario, options: Options<CopyCanary>) -> Copy
             let mut run = Run::new(scenario, options, host);
             let ran = caught(|| run.all(&mut outcome).map_err(|error| error.to_string()));
             outcome.violations.extend(ran.err());
-            outcome.injected = run.shared().injected;
+            outcome.counts.injected = run.shared().injected.clone();
             let name = |text: &String| text.replace(&format!("{}/", top.display()), "");
             outcome.violations = outcome.violations.iter().map(name).collect();
             outcome.trace = name(&outcome.trace);
         }
         Err(problem) => outcome.violations.push(problem),
     }
-    outcome.digest = blake3::hash(format!("{:?}", outcome.facts()).as_bytes());
-    if options.trace_events == 0 {
-        outcome.trace = String::new();
-    }
+    let Outcome { violations, counts, .. } = &mut outcome;
+    counts.longest = Most { value: counts.calls, seed: scenario.seed };
+    outcome.digest = short(blake3::hash(format!("{violations:?} {counts:?}").as_bytes()));
     outcome
 }
+
+type CopyOutcome = Outcome<CopyCounts>;
 
 struct Run<'a> {
     scenario: &'a CopyScenario,
@@ -134,10 +141,6 @@ struct Run<'a> {
     /// Paths of the versions' entries in the directory of the run.
     listed: Arc<Vec<String>>,
     floating: checks::Floating,
-}
-
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Run<'a> {
@@ -201,9 +204,7 @@ impl<'a> Run<'a> {
         };
         let record = Record { plan: plan.clone(), source, session, start, acts, end };
         self.trace(&record, outcome);
-        outcome.sessions += 1;
-        outcome.calls += record.session.faults.calls();
-        outcome.count(&record.session);
+        outcome.counts.count(&record.session);
         let violations = &mut outcome.violations;
         checks::session(self.scenario, &record, &mut self.floating, violations);
         checks::nothing_is_sent_again(previous, &record, violations);
@@ -218,7 +219,7 @@ impl<'a> Run<'a> {
         let hook = move |call: u64, name: Option<&OsStr>| {
             lock(&shared).before((call, name), &faults, &listed)
         };
-        let bug = self.options.canary.map(CopyCanary::bug);
+        let bug = self.options.canary.map(|canary| canary.0);
         let folds_case = self.scenario.folds_case;
         source.session(&self.path, Injection { hook: Box::new(hook), bug, folds_case })
     }
@@ -290,7 +291,7 @@ impl<'a> Run<'a> {
                         }
                         return Ok(());
                     };
-                    outcome.moved_away += 1;
+                    outcome.counts.moved_away += 1;
                     let mut shared = self.shared();
                     shared.host.clear(&path)?;
                     let after = shared.look()?;

@@ -1,7 +1,7 @@
 //! Contexts and groups from a seed.
 
 use super::scenario::{ContextPlan, CreationScenario, DeathPlan, GroupPlan, Linking, SeatPlan};
-use crate::{dice::Dice, scenario::Limits};
+use crate::{dice::Dice, subject::Limits};
 
 /// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 40;
@@ -10,7 +10,7 @@ const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// Returns the scenario of a seed; it also depends on the limits.
-pub fn draw(seed: u64, limits: &Limits) -> CreationScenario {
+pub(super) fn draw(seed: u64, limits: &Limits) -> CreationScenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let (least, most) = (u64::from(*limits.members.start()), u64::from(*limits.members.end()));
     let contexts = dice.between(least.max(2).min(most), most) as usize;

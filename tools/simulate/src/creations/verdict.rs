@@ -2,7 +2,7 @@
 
 use rdmc::Error;
 
-use super::{outcome::CreationOutcome, scenario::CreationScenario};
+use super::{counts::CreationCounts, scenario::CreationScenario};
 
 /// The pause before a context tries again to connect where nobody listens.
 pub(super) const RETRY_NS: u64 = 50_000_000;
@@ -16,31 +16,31 @@ pub(super) const REFUSED: &str = "cannot connect";
 /// Counts an error with which a creation of a group (by its index) has ended. Returns what is wrong with it.
 pub(super) fn judge(
     scenario: &CreationScenario,
-    outcome: &mut CreationOutcome,
+    counts: &mut CreationCounts,
     group: usize,
     left_ns: u64,
     error: &Error,
 ) -> Option<&'static str> {
     match error {
         Error::Timeout { .. } => {
-            outcome.timeouts += 1;
+            counts.timeouts += 1;
             (left_ns > 0).then_some("it was too early")
         }
         Error::Member { cause, .. } if cause == REFUSED => {
-            outcome.timeouts += 1;
+            counts.timeouts += 1;
             (left_ns > RETRY_NS).then_some("it was too early")
         }
         Error::Member { cause, .. } if cause.contains("different settings") => {
-            outcome.refused += 1;
+            counts.refused += 1;
             let seats = &scenario.groups[group].seats;
             seats.iter().all(|seat| seat.differs == 0).then_some("they are equal")
         }
         Error::Member { cause, .. } if cause == LOST => {
-            outcome.refused += 1;
-            (outcome.faults == 0).then_some("nothing was lost")
+            counts.refused += 1;
+            (counts.faults == 0).then_some("nothing was lost")
         }
         Error::Transport(text) if text.starts_with("link to member") => {
-            outcome.refused += 1;
+            counts.refused += 1;
             scenario.unusable.is_empty().then_some("all can be used")
         }
         _ => Some("there is no reason"),

@@ -13,19 +13,21 @@ use rdmc::{
 };
 
 use super::{
-    agenda::{Agenda, Answer, Event},
     canary::CreationCanary,
     connections::Connections,
+    counts::CreationCounts,
     dials::{Dialer, Dialing, Dials},
+    event::{Answer, Event},
     links::{End, Held, Links, Simulated, name, place},
     node::{Node, address, at, choice, context_at, links, question},
-    outcome::CreationOutcome,
     scenario::CreationScenario,
     seat::SeatState,
     seats::Seats,
     verdict::{LOST, REFUSED, RETRY_NS, judge},
 };
-use crate::{dice::Dice, options::Options, panics::caught};
+use crate::{
+    counts::Most, dice::Dice, options::Options, queue::Queue, subject::Outcome, trace::Trace,
+};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 41;
@@ -37,16 +39,15 @@ const STEPS_MAX: u64 = 500_000;
 const SETTLING_NS: u64 = 60_000_000_000;
 
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
-pub fn run(scenario: &CreationScenario, options: Options<CreationCanary>) -> CreationOutcome {
-    let outcome = caught(|| {
+pub(super) fn run(
+    scenario: &CreationScenario,
+    options: Options<CreationCanary>,
+) -> Outcome<CreationCounts> {
+    Outcome::of(|| {
         scenario.check()?;
         let mut world = World::new(scenario, options);
         world.run_to_end();
         Ok(world.end())
-    });
-    outcome.unwrap_or_else(|problem| CreationOutcome {
-        violations: vec![problem],
-        ..CreationOutcome::default()
     })
 }
 
@@ -55,7 +56,7 @@ struct World<'a> {
     options: Options<CreationCanary>,
     dice: Dice,
     now_ns: u64,
-    agenda: Agenda,
+    agenda: Queue<u64, Event>,
     nodes: Vec<Option<Node>>,
     lives: Vec<u32>,
     links: Rc<RefCell<Links>>,
@@ -64,8 +65,9 @@ struct World<'a> {
     seats: Seats<'a>,
     /// The last planned disturbance that is known.
     disturbed_ns: u64,
-    outcome: CreationOutcome,
-    trace: Vec<String>,
+    violations: Vec<String>,
+    counts: CreationCounts,
+    trace: Trace,
 }
 
 impl<'a> World<'a> {
@@ -75,7 +77,7 @@ impl<'a> World<'a> {
             options,
             dice: Dice::new(scenario.seed, PURPOSE),
             now_ns: 0,
-            agenda: Agenda::default(),
+            agenda: Queue::default(),
             nodes: scenario.contexts.iter().map(|_| None).collect(),
             lives: vec![0; scenario.contexts.len()],
             links: Rc::default(),
@@ -83,8 +85,9 @@ impl<'a> World<'a> {
             dials: Dials::default(),
             seats: Seats::new(scenario),
             disturbed_ns: 0,
-            outcome: CreationOutcome::default(),
-            trace: Vec::new(),
+            violations: Vec::new(),
+            counts: CreationCounts::default(),
+            trace: Trace::new(options.trace_events),
         };
         for (context, plan) in scenario.contexts.iter().enumerate() {
             world.disturb(plan.start_ns, Event::Start { context });
@@ -109,7 +112,9 @@ impl<'a> World<'a> {
     }
 
     fn plan(&mut self, at_ns: u64, event: Event) {
-        self.agenda.plan(&mut self.dice, at_ns.max(self.now_ns), event);
+        // Nothing may depend on the order within one instant, so it is random.
+        let order = self.dice.below(u64::MAX);
+        self.agenda.plan(at_ns.max(self.now_ns), order, event);
     }
 
     /// Returns when something arrives that is sent now.
@@ -124,13 +129,11 @@ impl<'a> World<'a> {
     }
 
     fn violation(&mut self, text: String) {
-        self.outcome.violations.push(format!("{} ns: {text}", self.now_ns));
+        self.violations.push(format!("{} ns: {text}", self.now_ns));
     }
 
     fn note(&mut self, what: impl fmt::Display) {
-        if self.options.trace_events > 0 {
-            self.trace.push(format!("{:>14} {what}\n", self.now_ns));
-        }
+        self.trace.note(|| format!("{:>14} {what}", self.now_ns));
     }
 
     fn is(&self, canary: CreationCanary) -> bool {
@@ -139,19 +142,20 @@ impl<'a> World<'a> {
 
     /// Runs until all groups stand after the last disturbance, or a check fails.
     fn run_to_end(&mut self) {
-        while self.outcome.violations.is_empty() {
+        while self.violations.is_empty() {
             if self.now_ns >= self.disturbed_ns && self.seats.unfinished().is_empty() {
                 return;
             }
-            let Some((at_ns, event)) = self.agenda.pop() else {
+            let Some((at_ns, order, event)) = self.agenda.pop() else {
                 return self.violation("nothing is left to do, and groups do not stand".into());
             };
-            self.outcome.steps += 1;
+            self.counts.steps += 1;
             self.now_ns = at_ns;
-            if self.outcome.steps > STEPS_MAX || at_ns > self.disturbed_ns + SETTLING_NS {
+            if self.counts.steps > STEPS_MAX || at_ns > self.disturbed_ns + SETTLING_NS {
                 let groups = self.seats.unfinished();
                 return self.violation(format!("groups {groups:?}, from 0, do not stand"));
             }
+            self.trace.digest(&[at_ns, order]);
             self.note(format_args!("{event:?}"));
             self.happen(event);
             self.settle();
@@ -246,7 +250,7 @@ impl<'a> World<'a> {
     }
 
     fn die(&mut self, context: usize) {
-        self.outcome.faults += 1;
+        self.counts.faults += 1;
         let Some(node) = self.nodes[context].take() else { return };
         for (group, rank) in self.seats.of(context) {
             self.seats.all[group][rank].state = SeatState::Idle;
@@ -266,7 +270,7 @@ impl<'a> World<'a> {
         if self.nodes[context].as_ref().is_none_or(|node| node.life != life) {
             return;
         }
-        self.outcome.attempts += 1;
+        self.counts.attempts += 1;
         let number = group as u64 + 1;
         let (timeout_ns, differs) = self.seats.all[group][rank as usize].begin(self.now_ns);
         let joining = question(number, plan, rank)
@@ -356,7 +360,7 @@ impl<'a> World<'a> {
         if !self.connections.sever(connection) {
             return;
         }
-        self.outcome.faults += 1;
+        self.counts.faults += 1;
         for side in 0..2 {
             let at_ns = self.arrival_at(connection, side);
             self.disturb(at_ns, Event::Ended { connection, side });
@@ -430,7 +434,7 @@ impl<'a> World<'a> {
                     continue;
                 };
                 if links.iter().any(|(_, held)| is_over(held.end)) {
-                    self.outcome.broken += 1;
+                    self.counts.broken += 1;
                     self.leave(group, rank);
                 }
             }
@@ -480,18 +484,13 @@ impl<'a> World<'a> {
             if let Some(node) = &self.nodes[context]
                 && let Some(due) = node.creations.poll_timeout()
             {
-                let (life, due_ns) = (node.life, due.as_nanos() as u64);
-                self.wake(context, life, due_ns);
+                let (life, at_ns) = (node.life, self.now_ns.max(due.as_nanos() as u64));
+                if !self.agenda.until(at_ns).any(|event| event.wakes(context, life)) {
+                    self.plan(at_ns, Event::Wake { context, life });
+                }
             }
         }
         self.check_deadlines();
-    }
-
-    fn wake(&mut self, context: usize, life: u32, due_ns: u64) {
-        let at_ns = due_ns.max(self.now_ns);
-        if !self.agenda.wakes((context, life), at_ns) {
-            self.plan(at_ns, Event::Wake { context, life });
-        }
     }
 
     fn carry_out(&mut self, context: usize, life: u32, effect: Effect<Simulated>) {
@@ -558,14 +557,14 @@ impl<'a> World<'a> {
                 let is_over = links.iter().any(|(_, held)| self.links.borrow().is_over(held.end));
                 self.seats.all[group][rank].state = SeatState::Standing(links);
                 if is_over {
-                    self.outcome.broken += 1;
+                    self.counts.broken += 1;
                     self.leave(group, rank);
                 }
             }
             Err(error) => {
                 let left_ns = until_ns.saturating_sub(self.now_ns);
                 if let Some(problem) =
-                    judge(self.scenario, &mut self.outcome, group, left_ns, &error)
+                    judge(self.scenario, &mut self.counts, group, left_ns, &error)
                 {
                     self.violation(format!("member {rank} of group {number}: {error}: {problem}"));
                 }
@@ -582,18 +581,17 @@ impl<'a> World<'a> {
     }
 
     /// Ends all groups, and checks that nothing is left.
-    fn end(mut self) -> CreationOutcome {
-        self.outcome.groups = (self.seats.all.len() - self.seats.unfinished().len()) as u64;
-        self.outcome.virtual_ns = self.now_ns;
-        if self.outcome.violations.is_empty() {
+    fn end(mut self) -> Outcome<CreationCounts> {
+        self.counts.groups = (self.seats.all.len() - self.seats.unfinished().len()) as u64;
+        self.counts.virtual_ns = self.now_ns;
+        self.counts.most = Most { value: self.counts.attempts, seed: self.scenario.seed };
+        if self.violations.is_empty() {
             self.seats.all.clear();
             let held: Vec<End> = self.links.borrow().held.iter().copied().collect();
             if !held.is_empty() {
                 self.violation(format!("these were not given back: {held:?}"));
             }
         }
-        let first = self.trace.len().saturating_sub(self.options.trace_events);
-        self.outcome.trace = self.trace.split_off(first).concat();
-        self.outcome
+        self.trace.outcome(self.violations, self.counts)
     }
 }

@@ -1,9 +1,9 @@
 //! Planted bugs between the decisions at both ends and their effects.
 
-use std::{fmt, str::FromStr};
+use clap::ValueEnum;
 
 /// Names of planted bugs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum PushCanary {
     /// Files of earlier sessions are not compared with the source.
     TrustsLeftovers,
@@ -27,55 +27,4 @@ pub enum PushCanary {
     ForgetsListing,
     /// Receivers do not report to whom they could not connect.
     HidesFirewalls,
-}
-
-impl PushCanary {
-    /// All planted bugs.
-    pub const ALL: [Self; 11] = [
-        Self::TrustsLeftovers,
-        Self::BelievesCopies,
-        Self::LosesReports,
-        Self::ClaimsAll,
-        Self::ClaimsNothing,
-        Self::ForgetsPublish,
-        Self::SkipsSync,
-        Self::SkipsLook,
-        Self::AwaitsAll,
-        Self::ForgetsListing,
-        Self::HidesFirewalls,
-    ];
-
-    /// Returns the name as it is displayed and parsed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TrustsLeftovers => "trusts-leftovers",
-            Self::BelievesCopies => "believes-copies",
-            Self::LosesReports => "loses-reports",
-            Self::ClaimsAll => "claims-all",
-            Self::ClaimsNothing => "claims-nothing",
-            Self::ForgetsPublish => "forgets-publish",
-            Self::SkipsSync => "skips-sync",
-            Self::SkipsLook => "skips-look",
-            Self::AwaitsAll => "awaits-all",
-            Self::ForgetsListing => "forgets-listing",
-            Self::HidesFirewalls => "hides-firewalls",
-        }
-    }
-}
-
-impl fmt::Display for PushCanary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for PushCanary {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|canary| canary.name() == text).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|canary| canary.name()).collect();
-            format!("{text:?} is no canary of pushes; use one of {}", names.join(", "))
-        })
-    }
 }

@@ -3,8 +3,9 @@
 use files::{PushError, machines::Step};
 
 use super::{
-    facts::{Done, PushEnd},
+    facts::{Injected, PushEnd},
     scenario::{Fault, HostFaults, HostScenario, SourceFaults},
+    traffic::Traffic,
     world::{SECOND_NS, World},
 };
 
@@ -27,7 +28,7 @@ const STORED_NS: u64 = 45 * SECOND_NS;
 /// A host or the root that stops for less loses no connection.
 const TOLERATED_NS: u64 = 2 * SECOND_NS;
 
-fn disturbances(faults: &[Done], host: usize) -> Disturbances {
+fn disturbances(faults: &[Injected], host: usize) -> Disturbances {
     let own = host as u32 + 1;
     let mut disturbances = Disturbances::default();
     // Durations of short stops add up.
@@ -147,6 +148,7 @@ impl World<'_> {
                     .collect(),
                 published_ns: self.facts.hosts.iter().map(|host| host.published_ns).collect(),
                 first_round_ns: self.facts.first_round_ns.take(),
+                traffic: Traffic::default(),
             };
             self.facts.ends.push(end);
         }
@@ -213,7 +215,7 @@ impl World<'_> {
             Step::Published if !has_published || !is_whole => "counts as published".to_owned(),
             Step::Failed(reason) if has_published => format!("has published, and not: {reason}"),
             Step::Published => {
-                self.facts.published += 1;
+                self.facts.counts.published += 1;
                 return;
             }
             // Whatever faults hit a host, the bytes that it reports as received are correct.
@@ -225,7 +227,7 @@ impl World<'_> {
             }
             Step::Unknown(reason) if !may_fail => format!("is not known of: {reason}"),
             Step::Failed(_) | Step::Unknown(_) => {
-                self.facts.failed += 1;
+                self.facts.counts.failed += 1;
                 return;
             }
             step => format!("has neither a copy nor failed: {step:?}"),
@@ -253,9 +255,9 @@ impl World<'_> {
             (known + host.repeated_bytes, resumed + host.resumed_bytes)
         });
         let came = std::mem::take(&mut self.facts.hosts[host].bytes_again);
-        self.facts.resumed_bytes += resumed;
-        self.facts.bytes_again += came;
-        self.facts.bytes += self.scenario.bytes;
+        self.facts.counts.resumed_bytes += resumed;
+        self.facts.counts.bytes_again += came;
+        self.facts.counts.bytes += self.scenario.bytes;
         if came > known {
             self.facts.violated(format!(
                 "push {}, host {host} was sent {came} bytes again, and the root knows of {known}",

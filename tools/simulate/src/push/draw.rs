@@ -3,13 +3,9 @@
 use rdmc::Algorithm;
 
 use super::scenario::{
-    Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults, StreamPlan,
-    hosts_per_rack,
+    Fault, HostScenario, PushScenario, SourceFaults, StreamPlan, hosts_per_rack,
 };
-use crate::{
-    dice::Dice,
-    scenario::{Limits, NetworkPlan},
-};
+use crate::{dice::Dice, faults::PlannedFault, network::NetworkPlan, subject::Limits};
 
 /// Distinguishes these random choices from those during the run.
 const PURPOSE: u64 = 11;
@@ -18,7 +14,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 
 /// Returns the push of a seed; it also depends on the limits, which count the root.
-pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
+pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
     let mut dice = Dice::new(seed, PURPOSE);
     let (least, most) = (*limits.members.start(), *limits.members.end());
     let machines = dice.between(u64::from(least.max(2)), u64::from(most.max(2)));
@@ -44,19 +40,13 @@ pub fn draw(seed: u64, limits: &Limits) -> PushScenario {
         chunk_bytes: dice.magnitude(block_bytes / 2 + 1, bytes.max(block_bytes)),
         algorithm,
         retries: if dice.percent(50) { dice.between(1, 2) as u32 } else { 0 },
-        rate_min_percent: 0,
         network,
-        word_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
-        look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
+        word_ns_max: dice.rarely(60, 1_000, 50 * MS),
+        look_ns_max: dice.rarely(60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
         hosts_per_rack: hosts_per_rack(),
-        files: Vec::new(),
-        listing_bytes: 0,
-        stream: None,
-        source: SourceFaults::default(),
-        firewalls: Vec::new(),
-        planned_faults: Vec::new(),
+        ..PushScenario::default()
     };
     scenario.planned_faults = planned_faults(&mut dice, &scenario);
     draw_latecomers(&mut dice, &mut scenario);
@@ -105,7 +95,7 @@ fn draw_storage(dice: &mut Dice, scenario: &mut PushScenario) {
     let blocks = scenario.bytes / scenario.block_bytes + scenario.files.len() as u64;
     let longest_ns = (20 * S / (blocks + 1)).clamp(2 * MS, 4 * S);
     for host in &mut scenario.hosts {
-        host.store_ns = rarely(dice, 60, MS, longest_ns);
+        host.store_ns = dice.rarely(60, MS, longest_ns);
     }
 }
 
@@ -138,7 +128,7 @@ fn draw_stream(dice: &mut Dice, scenario: &mut PushScenario) {
     }
     // Groups are formed again and again while consumers still take what earlier ones have brought.
     let machines = u64::from(scenario.machines());
-    for _ in 0..rarely(dice, 60, 1, 6) {
+    for _ in 0..dice.rarely(60, 1, 6) {
         let one = dice.below(machines) as u32;
         let machines = [one, (one + 1 + dice.below(machines - 1) as u32) % machines as u32];
         let what = match dice.percent(30) {
@@ -151,9 +141,9 @@ fn draw_stream(dice: &mut Dice, scenario: &mut PushScenario) {
     let most = scenario.bytes.max(1);
     scenario.stream = Some(StreamPlan {
         read_bytes: dice.magnitude(most.div_ceil(100), most),
-        read_ns_max: rarely(dice, 70, 1_000, S),
+        read_ns_max: dice.rarely(70, 1_000, S),
         fails_at: dice.percent(5).then(|| dice.below(most)),
-        consumer_ns_max: rarely(dice, 60, 1_000, 2 * S),
+        consumer_ns_max: dice.rarely(60, 1_000, 2 * S),
     });
 }
 
@@ -173,22 +163,16 @@ fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
     NetworkPlan {
         rate_bytes_per_s,
         latency_ns: dice.magnitude(1_000, 20 * MS),
-        block_jitter_percent: rarely(dice, 40, 10, 200),
-        delivery_jitter_ns_max: rarely(dice, 40, 1_000, 20 * MS),
-        control_jitter_ns_max: rarely(dice, 40, 1_000, 20 * MS),
-        loss_detection_ns: rarely(dice, 70, 1_000, 100 * MS),
+        block_jitter_percent: dice.rarely(40, 10, 200),
+        delivery_jitter_ns_max: dice.rarely(40, 1_000, 20 * MS),
+        control_jitter_ns_max: dice.rarely(40, 1_000, 20 * MS),
+        loss_detection_ns: dice.rarely(70, 1_000, 100 * MS),
         // As over TCP.
         silence_timeout_ms: 5_000,
         drain_timeout_ms: 1_000,
-        shared_ports: None,
         cut_through_bytes: Some(4_096),
-        slow_links: Vec::new(),
+        ..NetworkPlan::default()
     }
-}
-
-/// Returns 0, or in `percent` of the cases a value of any magnitude.
-fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
-    if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
 }
 
 fn host(dice: &mut Dice, rate: u64) -> HostScenario {
@@ -200,14 +184,11 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
             dice.magnitude(MS, S)
         },
         is_absent: dice.percent(2),
-        joins: false,
-        store_ns: 0,
-        disk_ns: rarely(dice, 40, MS, 3 * S),
-        verify_ns: rarely(dice, 60, MS, 3 * S),
+        disk_ns: dice.rarely(40, MS, 3 * S),
+        verify_ns: dice.rarely(60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),
         partial_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
-        kept_files: Vec::new(),
-        faults: HostFaults::default(),
+        ..HostScenario::default()
     }
 }
 
@@ -216,7 +197,7 @@ fn slower(dice: &mut Dice, rate: u64) -> u64 {
     (rate / dice.between(2, 4)).max(1)
 }
 
-fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault> {
+fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault<Fault>> {
     let count = match dice.below(10) {
         0 | 1 => 0,
         2..=5 => 1,
@@ -226,15 +207,10 @@ fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault>
     // The approximate number of steps without faults.
     let blocks = scenario.bytes / scenario.block_bytes + 1;
     let steps = u64::from(scenario.machines()) * (3 * blocks + 30);
-    let mut planned_faults: Vec<PlannedFault> = Vec::new();
-    for _ in 0..count {
-        let together =
-            planned_faults.last().map(|planned| planned.step).filter(|_| dice.percent(20));
-        let step = together.unwrap_or_else(|| dice.between(1, steps));
-        planned_faults.push(PlannedFault { step, what: fault(dice, scenario) });
-    }
-    planned_faults.sort_by_key(|planned| planned.step);
-    planned_faults
+    PlannedFault::draw(dice, count, steps, 20, |dice, step| PlannedFault {
+        step,
+        what: fault(dice, scenario),
+    })
 }
 
 fn fault(dice: &mut Dice, scenario: &PushScenario) -> Fault {

@@ -3,21 +3,17 @@
 use files::machines::Step;
 
 use super::{
+    counts::PushCounts,
     scenario::{Fault, PushScenario},
     traffic::Traffic,
 };
+use crate::faults::InjectedFault;
 
 /// An injected fault.
-#[derive(Clone, Debug)]
-pub struct Done {
-    /// Virtual time of the injection.
-    pub at_ns: u64,
-    /// The fault.
-    pub what: Fault,
-}
+pub(super) type Injected = InjectedFault<Fault>;
 
 /// How one push has ended.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Default, PartialEq, Debug)]
 pub struct PushEnd {
     /// The error, if it failed.
     pub error: Option<String>,
@@ -27,13 +23,15 @@ pub struct PushEnd {
     pub published_ns: Vec<Option<u64>>,
     /// When groups were started for the first time, since the push began.
     pub first_round_ns: Option<u64>,
+    /// Messages on control connections, of the first push if they were counted.
+    pub traffic: Traffic,
 }
 
 /// All facts of one run.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Facts {
     pub(super) violations: Vec<String>,
-    pub(super) faults: Vec<Done>,
+    pub(super) faults: Vec<Injected>,
     pub(super) hosts: Vec<HostFacts>,
     pub(super) ends: Vec<PushEnd>,
     /// When groups were first started in the current push, since it began.
@@ -42,18 +40,7 @@ pub(super) struct Facts {
     pub(super) connected_ns: Vec<u64>,
     /// How many pushes were started.
     pub(super) pushes: u32,
-    pub(super) rounds: u64,
-    pub(super) retries: u64,
-    pub(super) joined: u64,
-    pub(super) deferred: u64,
-    pub(super) altered: u64,
-    /// How long the run took after its last disturbance, as a fraction of its limit.
-    pub(super) lateness: f64,
-    pub(super) published: u64,
-    pub(super) failed: u64,
-    pub(super) resumed_bytes: u64,
-    pub(super) bytes_again: u64,
-    pub(super) bytes: u64,
+    pub(super) counts: PushCounts,
     /// Of the first push.
     pub(super) traffic: Traffic,
 }
@@ -75,27 +62,7 @@ pub(super) struct HostFacts {
 
 impl Facts {
     pub(super) fn new(scenario: &PushScenario) -> Self {
-        Self {
-            violations: Vec::new(),
-            faults: Vec::new(),
-            hosts: vec![HostFacts::default(); scenario.hosts.len()],
-            ends: Vec::new(),
-            first_round_ns: None,
-            connected_ns: Vec::new(),
-            pushes: 0,
-            rounds: 0,
-            retries: 0,
-            joined: 0,
-            deferred: 0,
-            altered: 0,
-            lateness: 0.0,
-            published: 0,
-            failed: 0,
-            resumed_bytes: 0,
-            bytes_again: 0,
-            bytes: 0,
-            traffic: Traffic::default(),
-        }
+        Self { hosts: vec![HostFacts::default(); scenario.hosts.len()], ..Self::default() }
     }
 
     pub(super) fn violated(&mut self, what: impl Into<String>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use transport_sim::Fault as LinkFault;
 
 use super::{
-    facts::Done,
+    facts::Injected,
     line::Way,
     process::Note,
     scenario::Fault,
@@ -28,7 +28,7 @@ impl World<'_> {
     fn inject(&mut self, what: &Fault) {
         let now_ns = self.now_ns();
         self.remark(|| format!("step {}: {what:?}", self.step));
-        self.facts.faults.push(Done { at_ns: now_ns, what: what.clone() });
+        self.facts.faults.push(Injected { at_ns: now_ns, what: what.clone() });
         let over_ns = match what.holds_ns() {
             u64::MAX => now_ns,
             holds_ns => now_ns + holds_ns,

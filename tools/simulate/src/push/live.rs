@@ -7,6 +7,7 @@ use super::{
     process::Note,
     world::{Due, PROGRESS_NS, SECOND_NS, World},
 };
+use crate::counts::{Most, Sum as _};
 
 /// A run with more steps does not terminate.
 const STEPS_MAX: u64 = 1_000_000;
@@ -37,7 +38,7 @@ impl World<'_> {
         }
         let late_ns = self.now_ns().saturating_sub(self.disturbed_ns);
         let lateness = late_ns as f64 / bound_ns as f64;
-        self.facts.lateness = self.facts.lateness.max(lateness);
+        self.facts.counts.slowest.add(&Most { value: lateness, seed: self.scenario.seed });
     }
 
     /// Lets connections close.
@@ -49,9 +50,8 @@ impl World<'_> {
 
     /// Executes the next step. Returns `false` if there is none.
     fn advance(&mut self) -> bool {
-        let next = self.agenda.keys().next().copied();
-        let reporting = match next {
-            Some((at_ns, _)) => self.network.run_until(std::time::Duration::from_nanos(at_ns)),
+        let reporting = match self.agenda.next_ns() {
+            Some(at_ns) => self.network.run_until(std::time::Duration::from_nanos(at_ns)),
             None => self.network.step(),
         };
         if let Some(process) = reporting {
@@ -61,7 +61,7 @@ impl World<'_> {
             }
             return true;
         }
-        let Some(due) = next.and_then(|key| self.agenda.remove(&key)) else { return false };
+        let Some((.., due)) = self.agenda.pop() else { return false };
         let held_ns = self
             .doer(&due)
             .map_or(0, |process| self.machines[self.processes[process].machine].held_until_ns);
@@ -322,7 +322,7 @@ impl World<'_> {
 
     fn is_start_planned(&self) -> bool {
         let is_start = |due: &Due| matches!(due, Due::Start { .. });
-        !self.root.is_closed && self.agenda.values().any(is_start)
+        !self.root.is_closed && self.agenda.until(u64::MAX).any(is_start)
     }
 
     fn describe_living(&self) -> String {

@@ -1,12 +1,12 @@
 //! Whole pushes in virtual time: the state machines of both ends ([`files::machines`]) on top of
 //! real engines, with simulated control connections and disks.
 //!
-//! A [`PushScenario`] is drawn from a seed. [`run_push`] runs it, and then the same command again
-//! without faults. [`world`] contains the state of a run; [`live`] advances time, and [`root`],
-//! [`receiver`], [`groups`] and [`inject`] execute what happens.
+//! A run is a push, and then the same command again without faults. [`world`] contains the state of a run; [`live`] advances
+//! time, and [`root`], [`receiver`], [`groups`] and [`inject`] execute what happens.
 
 mod canary;
 mod checks;
+mod counts;
 mod disk;
 mod draw;
 mod facts;
@@ -15,7 +15,6 @@ mod inject;
 mod line;
 mod live;
 mod many;
-mod outcome;
 mod planted;
 mod process;
 mod receiver;
@@ -28,19 +27,42 @@ mod shrink;
 mod storage;
 mod stream;
 mod stream_end;
-mod tally;
 mod traffic;
 mod world;
 
 pub use canary::PushCanary;
-pub use draw::draw as draw_push;
-pub use facts::{Done as InjectedPushFault, PushEnd};
+pub use counts::PushCounts;
+pub use facts::PushEnd;
 pub use many::{ManyHosts, ManyReport};
-pub use outcome::PushOutcome;
-pub use run::run_push;
-pub use scenario::{
-    Fault, HostFaults, HostScenario, PlannedFault, PushScenario, SourceFaults, StreamPlan,
+pub use scenario::{Fault as PushFault, HostScenario, PushScenario};
+
+use crate::{
+    options::Options,
+    smaller::Smaller,
+    subject::{Limits, OutcomeOf, Subject},
 };
-pub use shrink::smaller_pushes;
-pub use tally::PushTally;
-pub use traffic::Traffic;
+
+impl Subject for PushScenario {
+    const OPTION: &'static str = " --pushes";
+    const OF: &'static str = " of pushes";
+
+    type Canary = PushCanary;
+    type Counts = PushCounts;
+    type End = PushEnd;
+
+    fn draw(seed: u64, limits: &Limits) -> Self {
+        draw::draw(seed, limits)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.check()
+    }
+
+    fn run(&self, options: Options<PushCanary>) -> OutcomeOf<Self> {
+        run::run(self, options)
+    }
+
+    fn reduce(&self, to: &mut Smaller<'_, Self>) {
+        shrink::reduce(self, to);
+    }
+}

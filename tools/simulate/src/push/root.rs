@@ -17,7 +17,7 @@ use rdmc::{Error, Fabric, Region, Waited};
 
 use super::{
     canary::PushCanary,
-    facts::Done,
+    facts::Injected,
     line::{Way, Word},
     process::{Note, address},
     scenario::Fault,
@@ -513,16 +513,16 @@ impl World<'_> {
         self.remark(|| format!("the root: {event:?}"));
         match event {
             PushEvent::Round { .. } => {
-                self.facts.rounds += 1;
+                self.facts.counts.rounds += 1;
                 let now_ns = self.push_ns();
                 self.facts.first_round_ns.get_or_insert(now_ns);
             }
-            PushEvent::Retry { .. } => self.facts.retries += 1,
-            PushEvent::Deferred { .. } => self.facts.deferred += 1,
-            PushEvent::Joined { .. } => self.facts.joined += 1,
+            PushEvent::Retry { .. } => self.facts.counts.retries += 1,
+            PushEvent::Deferred { .. } => self.facts.counts.deferred += 1,
+            PushEvent::Joined { .. } => self.facts.counts.joined += 1,
             PushEvent::Altered { host, at } => {
-                self.facts.altered += 1;
-                let is_corrupt = |done: &Done| matches!(done.what, Fault::Corrupt { .. });
+                self.facts.counts.altered += 1;
+                let is_corrupt = |done: &Injected| matches!(done.what, Fault::Corrupt { .. });
                 if !self.facts.faults.iter().any(is_corrupt) {
                     let what = format!("host {host} got other bytes at {at}, and none was changed");
                     self.facts.violated(what);

@@ -1,39 +1,36 @@
 //! Carries a scenario out.
 
 use files::PushSettings;
-use transport_sim::SimNet;
 
 use super::{
     canary::PushCanary,
-    outcome::PushOutcome,
+    counts::PushCounts,
+    facts::{Facts, PushEnd},
     scenario::PushScenario,
     seats::Root,
     settings::{root_machine, settings},
     world::World,
 };
-use crate::{options::Options, panics::caught};
+use crate::{
+    counts::{Basics, Kinds},
+    options::Options,
+    subject::Outcome,
+};
 
 /// Runs a push to its end, or to the first violation. A panic counts as one.
-pub fn run_push(scenario: &PushScenario, options: Options<PushCanary>) -> PushOutcome {
-    let network = SimNet::new(scenario.network.config(options.trace_events), scenario.seed);
-    let outcome = caught(|| {
+pub(super) fn run(
+    scenario: &PushScenario,
+    options: Options<PushCanary>,
+) -> Outcome<PushCounts, PushEnd> {
+    scenario.network.run(scenario.seed, options.trace_events, |network| {
         let settings = settings(scenario)?;
-        let mut world = World::new(scenario, &settings, options, &network);
+        let mut world = World::new(scenario, &settings, options, network);
         world.push();
         if world.facts.violations.is_empty() {
             world.push_again(&settings);
         }
         Ok(world.outcome())
-    });
-    let mut outcome = outcome.unwrap_or_else(|problem| PushOutcome {
-        violations: vec![problem],
-        ..PushOutcome::default()
-    });
-    outcome.digest = network.digest();
-    if options.trace_events > 0 {
-        outcome.trace = network.trace();
-    }
-    outcome
+    })
 }
 
 impl<'a> World<'a> {
@@ -65,30 +62,19 @@ impl<'a> World<'a> {
         self.push();
     }
 
-    fn outcome(self) -> PushOutcome {
-        let facts = self.facts;
+    fn outcome(self) -> Outcome<PushCounts, PushEnd> {
+        let Facts { violations, faults, mut ends, counts, traffic, .. } = self.facts;
+        ends.iter_mut().take(1).for_each(|end| end.traffic = traffic);
         let virtual_ns = self.network.now().as_nanos() as u64;
-        PushOutcome {
-            violations: facts.violations,
-            steps: self.step,
-            virtual_ns,
-            lateness: facts.lateness,
-            faults: facts.faults,
-            ends: facts.ends,
-            published: facts.published,
-            failed: facts.failed,
-            rounds: facts.rounds,
-            retries: facts.retries,
-            joined: facts.joined,
-            deferred: facts.deferred,
-            is_tree: !self.scenario.files.is_empty(),
-            is_stream: self.scenario.stream.is_some(),
-            altered: facts.altered,
-            resumed_bytes: facts.resumed_bytes,
-            bytes_again: facts.bytes_again,
-            bytes: facts.bytes,
-            traffic: facts.traffic,
-            ..PushOutcome::default()
-        }
+        let is_stream = self.scenario.stream.is_some();
+        let again = is_stream && counts.rounds > ends.len() as u64;
+        let kinds = faults.iter().map(|fault| fault.what.kind());
+        let counts = PushCounts {
+            basics: Basics::new(self.step, virtual_ns, kinds),
+            trees: u64::from(!self.scenario.files.is_empty()),
+            streams: Kinds([is_stream, again].map(u64::from)),
+            ..counts
+        };
+        Outcome { violations, counts, ends, ..Outcome::default() }
     }
 }

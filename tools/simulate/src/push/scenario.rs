@@ -7,10 +7,10 @@ use std::fmt;
 use rdmc::Algorithm;
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::NetworkPlan;
+use crate::{faults::PlannedFault, network::NetworkPlan};
 
 /// A scenario determines a run: equal scenarios give equal runs.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PushScenario {
     /// Seed of all random choices during the run.
     pub seed: u64,
@@ -57,7 +57,7 @@ pub struct PushScenario {
     #[serde(default)]
     pub firewalls: Vec<[u32; 2]>,
     /// Faults, by step.
-    pub planned_faults: Vec<PlannedFault>,
+    pub planned_faults: Vec<PlannedFault<Fault>>,
 }
 
 /// In scenarios that do not say it.
@@ -112,7 +112,7 @@ pub struct StreamPlan {
 }
 
 /// One host.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HostScenario {
     /// When its receiver is started; also how long starting it again takes.
     pub start_ns: u64,
@@ -139,15 +139,6 @@ pub struct HostScenario {
     /// Other irregularities.
     #[serde(default, alias = "trouble")]
     pub faults: HostFaults,
-}
-
-/// A fault, and when it is injected.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct PlannedFault {
-    /// The step of the run.
-    pub step: u64,
-    /// The fault.
-    pub what: Fault,
 }
 
 /// The kinds of faults. `for_ns: None` is for ever.
@@ -374,9 +365,6 @@ impl fmt::Display for PushScenario {
         for (host, plan) in hosts.iter().enumerate() {
             writeln!(f, "host {host} (machine {}): {plan:?}", host + 1)?;
         }
-        for planned in planned_faults {
-            writeln!(f, "at step {}: {:?}", planned.step, planned.what)?;
-        }
-        Ok(())
+        planned_faults.iter().try_for_each(|fault| write!(f, "{fault}"))
     }
 }

@@ -1,6 +1,6 @@
 //! The state of a run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use engine::{Engine, jobs::Disks};
 use files::{PushSettings, machines::Ranges};
@@ -17,7 +17,7 @@ use super::{
     settings::root_machine,
     storage::Device,
 };
-use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
+use crate::{clock::Clock, dice::Dice, node::Node, options::Options, queue::Queue};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 12;
@@ -68,6 +68,7 @@ pub(super) enum Due {
     Linger(usize),
 }
 
+#[derive(Default)]
 pub(super) struct Machine {
     pub(super) disk: Disk,
     pub(super) held_since_ns: u64,
@@ -87,8 +88,7 @@ pub(super) struct World<'a> {
     pub(super) lines: Vec<Line>,
     /// One side of each partition, and its end.
     pub(super) partitions: Vec<(Vec<u32>, u64)>,
-    pub(super) agenda: BTreeMap<(u64, u64), Due>,
-    serial: u64,
+    pub(super) agenda: Queue<u64, Due>,
     pub(super) root: Root<'a>,
     pub(super) facts: Facts,
     pub(super) dice: Dice,
@@ -108,12 +108,7 @@ impl<'a> World<'a> {
         network: &'a SimNet,
     ) -> Self {
         let source: Arc<[u8]> = scenario.contents().into();
-        let machine = |rate_bytes_per_s| Machine {
-            disk: Disk::default(),
-            held_since_ns: 0,
-            held_until_ns: 0,
-            rate_bytes_per_s,
-        };
+        let machine = |rate_bytes_per_s| Machine { rate_bytes_per_s, ..Machine::default() };
         let rates = scenario.hosts.iter().map(|host| host.rate_bytes_per_s);
         let mut machines: Vec<Machine> = std::iter::once(None).chain(rates).map(machine).collect();
         for (host, plan) in scenario.hosts.iter().enumerate() {
@@ -141,8 +136,7 @@ impl<'a> World<'a> {
             processes: Vec::new(),
             lines: Vec::new(),
             partitions: Vec::new(),
-            agenda: BTreeMap::new(),
-            serial: 0,
+            agenda: Queue::default(),
             root: Root::new(root_machine(scenario, settings), scenario),
             facts: Facts::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
@@ -174,9 +168,8 @@ impl<'a> World<'a> {
     pub(super) fn plan(&mut self, at_ns: u64, due: Due) {
         if at_ns < u64::MAX {
             // Nothing may depend on the order within one instant, so it is random.
-            self.serial += 1;
-            let order = self.dice.below(1 << 24) << 32 | self.serial;
-            self.agenda.insert((at_ns, order), due);
+            let order = self.dice.below(1 << 24);
+            self.agenda.plan(at_ns, order, due);
         }
     }
 
@@ -202,16 +195,9 @@ impl<'a> World<'a> {
             machine,
             engine: Some(engine),
             device,
-            stores_until_ns: None,
             watch,
-            joinings: BTreeMap::new(),
-            standing: Default::default(),
-            inbox: Default::default(),
-            looks_ns: None,
-            busy_until_ns: 0,
-            deadline_ns: None,
             receiver: receiver.map(Box::new),
-            is_over: false,
+            ..Process::default()
         });
         index
     }

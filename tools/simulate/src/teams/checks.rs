@@ -5,15 +5,15 @@ use team::Failure;
 
 use super::{
     calls::OtherCall,
-    facts::{Facts, InjectedTeamFault, MemberFacts, TeamBlame, TeamEnd},
+    facts::{Facts, Injected, MemberFacts, TeamEnd},
     fault::TeamFault,
     scenario::TeamScenario,
 };
-use crate::member_fault::MemberFault;
+use crate::{counts::Blame, member_fault::MemberFault};
 
 /// Checks that success means that everything is complete, and that every failure has a true cause, which spreads.
-pub(super) fn judge(facts: &mut Facts<'_>, scenario: &TeamScenario) -> TeamBlame {
-    let mut blame = TeamBlame::default();
+pub(super) fn judge(facts: &mut Facts<'_>, scenario: &TeamScenario) -> Blame {
+    let mut blame = Blame::default();
     let mut wrong = Vec::new();
     for (rank, member) in (0..).zip(&facts.members) {
         match &member.end {
@@ -94,7 +94,7 @@ fn news(facts: &Facts<'_>, scenario: &TeamScenario) -> Option<String> {
     let (_, first_ns, first, _) = undisturbed(facts).min_by_key(|&(_, at_ns, ..)| at_ns)?;
     let late = undisturbed(facts).find(|&(rank, at_ns, failure, member)| {
         let heard_of_it = member.started_ns.is_some_and(|started_ns| started_ns <= first_ns);
-        let is_reset = |fault: &InjectedTeamFault| {
+        let is_reset = |fault: &Injected| {
             matches!(&fault.what, TeamFault::Member(MemberFault::Reset { members }) if members.contains(&rank))
         };
         heard_of_it
@@ -162,7 +162,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn judge(&self, failure: &Failure, blame: &mut TeamBlame) -> Result<(), String> {
+    fn judge(&self, failure: &Failure, blame: &mut Blame) -> Result<(), String> {
         let members = &self.facts.members;
         let Some(blamed) = failure.member else { return Err("it names no member".to_owned()) };
         let (Some(accused), Some(reporter)) =
@@ -199,7 +199,7 @@ impl Trial<'_> {
         if !is_true {
             return Err("nothing has happened that explains this".to_owned());
         }
-        let is_hit = |fault: &InjectedTeamFault| match &fault.what {
+        let is_hit = |fault: &Injected| match &fault.what {
             TeamFault::Member(MemberFault::Partition { .. }) => {
                 fault.what.separates(blamed, failure.reporter)
             }
@@ -263,7 +263,7 @@ impl Trial<'_> {
         };
         let blamed = failure.member.unwrap_or(u32::MAX);
         let mut faults = self.facts.faults_until(self.at_ns);
-        let is_hit = |fault: &InjectedTeamFault| match fault.what {
+        let is_hit = |fault: &Injected| match fault.what {
             // An application that is impatient does not know yet.
             TeamFault::TimeOut { member } => member == failure.reporter,
             _ => {
@@ -280,7 +280,7 @@ impl Trial<'_> {
         if done_ns.is_some_and(|at_ns| at_ns + known_ns < timed_out_ns) && !faults.any(is_hit) {
             return Err(format!("member {blamed} was done by then"));
         }
-        let is_impatient = |fault: &InjectedTeamFault| matches!(fault.what, TeamFault::TimeOut { member } if member == failure.reporter);
+        let is_impatient = |fault: &Injected| matches!(fault.what, TeamFault::TimeOut { member } if member == failure.reporter);
         Ok(self.explains_stall() || self.facts.faults_until(self.at_ns).any(is_impatient))
     }
 

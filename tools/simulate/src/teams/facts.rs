@@ -10,33 +10,13 @@ use super::{
     scenario::TeamScenario,
     values::Values,
 };
+use crate::{counts::End, faults::InjectedFault};
 
 /// How a team ends at a member.
-#[derive(Clone, PartialEq, Debug)]
-pub enum TeamEnd {
-    /// All links have closed after the last operation.
-    Closed,
-    /// With the first cause that this member learned of.
-    Failed(Failure),
-}
+pub(super) type TeamEnd = End<Failure>;
 
 /// An injected fault.
-#[derive(Clone, Debug)]
-pub struct InjectedTeamFault {
-    /// Virtual time of the injection.
-    pub at_ns: u64,
-    /// The fault.
-    pub what: TeamFault,
-}
-
-/// How exactly failures named the member that caused them.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct TeamBlame {
-    /// How many failures named a member that a fault had hit.
-    pub exact: u64,
-    /// How many failures named a member that waited for such a member, or was waited for by one.
-    pub behind: u64,
-}
+pub(super) type Injected = InjectedFault<TeamFault>;
 
 /// Facts of one member.
 #[derive(Clone, Default, Debug)]
@@ -63,7 +43,7 @@ pub(super) struct MemberFacts {
 pub(super) struct Facts<'a> {
     scenario: &'a TeamScenario,
     pub(super) members: Vec<MemberFacts>,
-    pub(super) faults: Vec<InjectedTeamFault>,
+    pub(super) faults: Vec<Injected>,
     /// Violations. The first ends the run.
     pub(super) violations: Vec<String>,
     /// Operations that were complete at members.
@@ -89,7 +69,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the faults that were injected until a moment.
-    pub(super) fn faults_until(&self, at_ns: u64) -> impl Iterator<Item = &InjectedTeamFault> {
+    pub(super) fn faults_until(&self, at_ns: u64) -> impl Iterator<Item = &Injected> {
         self.faults.iter().filter(move |fault| fault.at_ns <= at_ns)
     }
 
@@ -114,7 +94,7 @@ impl<'a> Facts<'a> {
         let facts = &mut self.members[rank];
         facts.completed_ns.resize(facts.called.len(), None);
         facts.completed_ns[number] = Some(time_ns.end);
-        let stops = |fault: &InjectedTeamFault| {
+        let stops = |fault: &Injected| {
             fault.what.holds_ns() > 0 && fault.what.members().contains(&(rank as u32))
         };
         let waited_ns = time_ns.end - time_ns.start;

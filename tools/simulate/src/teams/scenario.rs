@@ -5,11 +5,8 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 use team::TeamSettings;
 
-use super::{
-    calls::CallPlan,
-    fault::{PlannedTeamFault, TeamFault},
-};
-use crate::{clock::Clock, member_fault::MemberFault, scenario::NetworkPlan};
+use super::{calls::CallPlan, fault::TeamFault};
+use crate::{clock::Clock, faults::PlannedFault, member_fault::MemberFault, network::NetworkPlan};
 
 /// The team's number.
 pub(super) const NUMBER: u64 = 7;
@@ -45,7 +42,7 @@ pub struct TeamScenario {
     /// One for each member, by rank.
     pub members: Vec<TeamMemberPlan>,
     /// Faults, by step.
-    pub faults: Vec<PlannedTeamFault>,
+    pub faults: Vec<PlannedFault<TeamFault>>,
 }
 
 /// Of scenarios that were kept before they had these settings.
@@ -205,8 +202,9 @@ impl TeamScenario {
         if self.timeout_ns < self.moving_ns() + self.computing_ns() {
             return Err(format!("timeout_ns has to be {} at least", self.moving_ns()));
         }
-        let names_none =
-            |planned: &&PlannedTeamFault| planned.what.members().iter().any(|&it| it >= size);
+        let names_none = |planned: &&PlannedFault<TeamFault>| {
+            planned.what.members().iter().any(|&it| it >= size)
+        };
         match self.faults.iter().find(names_none) {
             Some(planned) => Err(format!("{:?} names no member", planned.what)),
             None => Ok(()),
@@ -227,9 +225,6 @@ impl fmt::Display for TeamScenario {
         for (number, call) in calls.iter().enumerate() {
             writeln!(f, "operation {number}: {call:?}")?;
         }
-        for planned in faults {
-            writeln!(f, "at step {}: {:?}", planned.step, planned.what)?;
-        }
-        Ok(())
+        faults.iter().try_for_each(|fault| write!(f, "{fault}"))
     }
 }

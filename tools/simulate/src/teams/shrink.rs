@@ -4,53 +4,36 @@ use super::{
     calls::{CallKind, CallPlan},
     scenario::TeamScenario,
 };
-use crate::clock::Clock;
+use crate::{clock::Clock, network::NetworkPlan, smaller::Smaller};
 
-/// Returns smaller valid scenarios, the most effective reduction first.
-pub fn smaller_teams(from: &TeamScenario) -> Vec<TeamScenario> {
-    let mut all = Vec::new();
-    let mut with = |change: &dyn Fn(&mut TeamScenario)| {
-        let mut candidate = from.clone();
-        change(&mut candidate);
-        all.push(candidate);
-    };
+/// Adds smaller scenarios, the most effective reduction first.
+pub(super) fn reduce(from: &TeamScenario, to: &mut Smaller<'_, TeamScenario>) {
     for rank in (0..from.size()).rev() {
-        with(&|it| remove_member(it, rank));
+        to.with(|it| remove_member(it, rank));
     }
-    for fault in 0..from.faults.len() {
-        with(&|it| {
-            it.faults.remove(fault);
-        });
-    }
+    to.without_each(|it| &mut it.faults);
     for number in (0..from.calls.len()).rev() {
-        with(&|it| {
+        to.with(|it| {
             it.calls.remove(number);
         });
-        with(&|it| it.calls[number] = CallPlan::BARRIER);
-        with(&|it| it.calls[number].elements /= 2);
-        with(&|it| it.calls[number].root = 0);
+        to.with(|it| it.calls[number] = CallPlan::BARRIER);
+        to.with(|it| it.calls[number].elements /= 2);
+        to.with(|it| it.calls[number].root = 0);
     }
     for rank in 0..from.members.len() {
-        with(&|it| it.members[rank].start_ns = 0);
-        with(&|it| it.members[rank].poll_delay_ns_max = 0);
-        with(&|it| it.members[rank].batch = 0);
-        with(&|it| it.members[rank].clock = Clock::RIGHT);
-        with(&|it| it.members[rank].rate_bytes_per_s = None);
-        with(&|it| it.members[rank].window = 1);
-        with(&|it| it.members[rank].lends = false);
-        with(&|it| it.members[rank].compute_ns_max = 0);
+        to.with(|it| it.members[rank].start_ns = 0);
+        to.with(|it| it.members[rank].poll_delay_ns_max = 0);
+        to.with(|it| it.members[rank].batch = 0);
+        to.with(|it| it.members[rank].clock = Clock::RIGHT);
+        to.with(|it| it.members[rank].rate_bytes_per_s = None);
+        to.with(|it| it.members[rank].window = 1);
+        to.with(|it| it.members[rank].lends = false);
+        to.with(|it| it.members[rank].compute_ns_max = 0);
     }
-    with(&|it| it.degrees.clear());
-    with(&|it| it.exchange_bytes = 0);
-    with(&|it| it.long_bytes = u64::MAX);
-    with(&|it| it.network.slow_links.clear());
-    with(&|it| it.network.block_jitter_percent = 0);
-    with(&|it| it.network.delivery_jitter_ns_max = 0);
-    with(&|it| it.network.control_jitter_ns_max = 0);
-    with(&|it| it.network.latency_ns = 0);
-    with(&|it| it.network.loss_detection_ns = 0);
-    all.retain(|candidate| candidate.check().is_ok());
-    all
+    to.with(|it| it.degrees.clear());
+    to.with(|it| it.exchange_bytes = 0);
+    to.with(|it| it.long_bytes = u64::MAX);
+    NetworkPlan::reduce(to, |it| &mut it.network);
 }
 
 /// Removes a member; the others keep their order. A root that is removed is followed by the next one.

@@ -11,7 +11,6 @@ use super::{
     pipe::Pipe,
     scenario::ChannelPlan,
 };
-use crate::dice::Dice;
 
 /// The key of all exposed memory.
 const KEY: u32 = 9;
@@ -38,7 +37,6 @@ const WRITE: u64 = 2;
 /// What an application may use while it acts.
 pub(super) struct Here<'h, 'f> {
     pub(super) connections: &'h mut Connections<Pipe>,
-    pub(super) dice: &'h mut Dice,
     pub(super) facts: &'h mut Facts<'f>,
     pub(super) canary: Option<WireCanary>,
 }
@@ -164,13 +162,13 @@ impl<'a> Application<'a> {
             if possible.is_empty() {
                 return false;
             }
-            match here.dice.pick(&possible) {
+            match here.facts.dice.pick(&possible) {
                 RECEIVE => self.receive(here),
                 SEND => self.send(here),
                 WRITE => self.write(here),
                 _ => self.write_word(WORD, here),
             }
-            if here.dice.percent(30) {
+            if here.facts.dice.percent(30) {
                 return true;
             }
         }
@@ -217,7 +215,7 @@ impl<'a> Application<'a> {
 
     fn receive(&mut self, here: &mut Here<'_, '_>) {
         let number = self.posts[RECEIVE as usize].len();
-        let more = here.dice.below(3) as usize;
+        let more = here.facts.dice.below(3) as usize;
         let region = Region::from_vec(vec![POISON; self.peer_blocks()[number] + more]);
         let Ok(mut lease) = region.write(0..region.len()) else { return };
         let arriving = self.is_echo().then(|| lease.arriving());
@@ -249,7 +247,7 @@ impl<'a> Application<'a> {
                 self.violated("what arrives cannot be read", here.facts);
                 return;
             };
-            here.facts.cut_through += u64::from(post.state == State::Posted);
+            here.facts.counts.cut_through += u64::from(post.state == State::Posted);
             let posted = here.connections.post_cut_through_send(at, read, immediate, token);
             if self.accepted(posted, here) {
                 self.posted(SEND, None, None);
@@ -262,7 +260,7 @@ impl<'a> Application<'a> {
         let (_, _, end) = self.at;
         let region = Region::from_vec(block(bytes, number, end, self.at));
         let Ok(lease) = region.read(0..bytes) else { return };
-        if here.canary == Some(WireCanary::KeepsMemory) && here.dice.percent(5) {
+        if here.canary == Some(WireCanary::KeepsMemory) && here.facts.dice.percent(5) {
             self.kept.extend(region.read(0..bytes));
         }
         let posted = here.connections.post_send(at, lease, immediate, token);
@@ -313,7 +311,7 @@ impl<'a> Application<'a> {
             self.phase = Phase::Closing;
             let now = std::time::Duration::from_nanos(here.facts.now_ns);
             here.facts.note(|| format!("{:?} closes", self.at));
-            if here.canary != Some(WireCanary::ForgetsClose) || !here.dice.percent(20) {
+            if here.canary != Some(WireCanary::ForgetsClose) || !here.facts.dice.percent(20) {
                 here.connections.close(self.endpoint, now);
             }
         }
@@ -380,7 +378,7 @@ impl<'a> Application<'a> {
             self.violated("a receive was sent", facts);
         }
         self.posts[kind as usize][number].state = state;
-        facts.writes += u64::from(kind == WRITE && state == State::Done);
+        facts.counts.writes += u64::from(kind == WRITE && state == State::Done);
         if kind != RECEIVE {
             self.check_returned(kind, number, facts);
         }
@@ -408,7 +406,7 @@ impl<'a> Application<'a> {
         let (connection, channel, end) = self.at;
         facts.digest(&[3, end as u64, number as u64, bytes as u64]);
         facts.note(|| format!("{:?} receives block {number}", self.at));
-        facts.blocks += 1;
+        facts.counts.blocks += 1;
         let posts = &mut self.posts[RECEIVE as usize];
         let before = posts[..number].iter().filter(|it| it.state == State::Posted).count();
         posts[number].state = State::Done;
@@ -469,7 +467,7 @@ impl<'a> Application<'a> {
         let (connection, channel, end) = self.at;
         let tag = heard[0];
         facts.digest(&[5, end as u64, u64::from(tag), u64::from(self.words_heard)]);
-        facts.words += 1;
+        facts.counts.words += 1;
         let is_right = heard == word(tag, self.words_heard, (connection, channel, 1 - end));
         if !is_right && !facts.may_differ(connection) {
             let number = self.words_heard;

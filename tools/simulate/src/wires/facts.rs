@@ -1,13 +1,16 @@
 //! What happens in a run, and what of it is wrong.
 
-use std::collections::VecDeque;
-
 use transport::Cause;
 
 use super::{
+    counts::WireCounts,
     fault::WireFault,
     scenario::{ENDS, Protection, WireScenario},
 };
+use crate::{dice::Dice, trace::Trace};
+
+/// Distinguishes these random choices from all others of a seed.
+const PURPOSE: u64 = 41;
 
 /// How an application's channel ended at one end.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,10 +28,6 @@ pub(super) struct Disturbance {
     pub(super) is_altered: bool,
 }
 
-/// Kinds of ends, in the order in which they are counted.
-pub(super) const END_KINDS: [&str; 6] =
-    ["closed", "closed by peer", "lost", "silent", "corrupt", "protocol"];
-
 /// Facts of a run.
 pub(super) struct Facts<'a> {
     scenario: &'a WireScenario,
@@ -38,19 +37,12 @@ pub(super) struct Facts<'a> {
     pub(super) disturbed: Vec<Disturbance>,
     /// How long everything stood still at most, for each connection.
     held_ns: Vec<u64>,
-    /// Ends by kind.
-    pub(super) ends: [u64; END_KINDS.len()],
-    pub(super) blocks: u64,
-    pub(super) cut_through: u64,
-    pub(super) writes: u64,
-    pub(super) words: u64,
-    pub(super) messages: u64,
-    /// Channels that nothing disturbed, at which everything has come to both ends.
-    pub(super) complete: u64,
+    pub(super) counts: WireCounts,
+    /// Kinds of faults that happened.
     pub(super) faults: Vec<usize>,
-    digest: blake3::Hasher,
-    trace: VecDeque<String>,
-    trace_events: usize,
+    /// Random choices of both ends and of what is between them.
+    pub(super) dice: Dice,
+    pub(super) trace: Trace,
 }
 
 impl<'a> Facts<'a> {
@@ -62,17 +54,10 @@ impl<'a> Facts<'a> {
             now_ns: 0,
             disturbed: vec![Disturbance::default(); connections],
             held_ns: vec![0; connections],
-            ends: [0; END_KINDS.len()],
-            blocks: 0,
-            cut_through: 0,
-            writes: 0,
-            words: 0,
-            messages: 0,
-            complete: 0,
+            counts: WireCounts::default(),
             faults: Vec::new(),
-            digest: blake3::Hasher::new(),
-            trace: VecDeque::new(),
-            trace_events,
+            dice: Dice::new(scenario.seed, PURPOSE),
+            trace: Trace::new(trace_events),
         }
     }
 
@@ -83,29 +68,13 @@ impl<'a> Facts<'a> {
 
     /// Adds numbers to the digest.
     pub(super) fn digest(&mut self, numbers: &[u64]) {
-        self.digest.update(&self.now_ns.to_le_bytes());
-        for number in numbers {
-            self.digest.update(&number.to_le_bytes());
-        }
+        self.trace.digest(&[self.now_ns]);
+        self.trace.digest(numbers);
     }
 
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
-        if self.trace_events == 0 {
-            return;
-        }
-        if self.trace.len() == self.trace_events {
-            self.trace.pop_front();
-        }
-        self.trace.push_back(format!("{:>12.3} us  {}", self.now_ns as f64 / 1e3, what()));
-    }
-
-    /// Returns the digest of all events, and the last of them as text.
-    pub(super) fn into_trace(self) -> (u64, String) {
-        let digest = self.digest.finalize();
-        let mut first = [0; 8];
-        first.copy_from_slice(&digest.as_bytes()[..8]);
-        let text = self.trace.into_iter().map(|line| line + "\n").collect();
-        (u64::from_le_bytes(first), text)
+        let now_us = self.now_ns as f64 / 1e3;
+        self.trace.note(|| format!("{now_us:>12.3} us  {}", what()));
     }
 
     /// Notes a fault, and what it may lead to.
@@ -162,7 +131,7 @@ impl<'a> Facts<'a> {
             ChannelEnd::Broken(Cause::Corrupt(_)) => (4, disturbed.is_altered),
             ChannelEnd::Broken(_) => (5, self.may_differ(connection)),
         };
-        self.ends[kind] += 1;
+        self.counts.ends.0[kind] += 1;
         self.digest(&[1, connection as u64, channel as u64, number as u64, kind as u64]);
         self.note(|| format!("end {number}, connection {connection}, channel {channel}: {end:?}"));
         if !is_explained {

@@ -1,33 +1,58 @@
 //! The TCP transport without sockets and clock: two ends of [`transport_tcp::Connections`] over streams of bytes that are cut
 //! anywhere, delayed, lost and altered.
 //!
-//! A [`WireScenario`] is drawn from a seed. [`run_wires`] runs it. [`line`] is one direction of a stream, and [`pipe`] an end of it;
-//! [`application`] is what uses a channel at one end, [`end`] a transport with its applications; [`facts`] is what they record;
-//! [`world`] advances time and injects faults.
+//! [`line`] is one direction of a stream, and [`pipe`] an end of it; [`application`] is what uses a channel at one end, [`end`] a
+//! transport with its applications; [`facts`] is what they record; [`world`] advances time and injects faults.
 
-mod agenda;
 mod application;
 mod canary;
+mod counts;
 mod draw;
+mod due;
 mod end;
 mod facts;
 mod fault;
 mod line;
-mod outcome;
 mod pipe;
 mod scenario;
 mod shrink;
-mod tally;
 mod world;
 
+use std::ops::RangeInclusive;
+
 pub use canary::WireCanary;
-pub use draw::draw as draw_wires;
-pub use fault::{PlannedWireFault, WireFault};
-pub use outcome::WireOutcome;
-pub use scenario::{
-    ChannelPlan, ConnectionPlan, FlowPlan, MessagePlan, Protection, WireEndPlan, WireNetworkPlan,
-    WireScenario, WritePlan,
+pub use counts::WireCounts;
+pub use scenario::WireScenario;
+
+use crate::{
+    options::Options,
+    smaller::Smaller,
+    subject::{Limits, OutcomeOf, Subject},
 };
-pub use shrink::smaller_wires;
-pub use tally::WireTally;
-pub use world::run as run_wires;
+
+impl Subject for WireScenario {
+    const OPTION: &'static str = " --wire";
+    const OF: &'static str = " of the wire";
+    /// Two ends.
+    const MEMBERS: Option<RangeInclusive<u32>> = None;
+
+    type Canary = WireCanary;
+    type Counts = WireCounts;
+    type End = ();
+
+    fn draw(seed: u64, _: &Limits) -> Self {
+        draw::draw(seed)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.check()
+    }
+
+    fn run(&self, options: Options<WireCanary>) -> OutcomeOf<Self> {
+        world::run(self, options)
+    }
+
+    fn reduce(&self, to: &mut Smaller<'_, Self>) {
+        shrink::reduce(self, to);
+    }
+}

@@ -1,50 +1,34 @@
 //! Advances virtual time, injects faults, and judges a run of the wire.
 
-use std::{
-    cell::RefCell,
-    panic::{AssertUnwindSafe, catch_unwind},
-    rc::Rc,
-};
+use std::{cell::RefCell, rc::Rc};
 
 use super::{
-    agenda::{Agenda, Due},
     application::Phase,
     canary::WireCanary,
+    counts::WireCounts,
+    due::Due,
     end::{Brought, End},
     facts::{ChannelEnd, Facts},
     fault::WireFault,
-    outcome::WireOutcome,
     pipe::{Pipe, Wire},
     scenario::{ENDS, WireScenario},
 };
-use crate::{dice::Dice, options::Options};
+use crate::{counts::Basics, dice::Dice, options::Options, queue::Queue, subject::Outcome};
 
-/// Distinguishes these random choices from all others of a seed.
-const PURPOSE: u64 = 41;
-/// The same for the streams, each with a number behind it.
+/// Distinguishes the random choices of streams from all others of a seed, each with a number behind it.
 const PURPOSE_OF_STREAMS: u64 = 1 << 32;
 
 /// A run with more steps does not end.
 const STEPS_MAX: u64 = 3_000_000;
 
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
-pub fn run(scenario: &WireScenario, options: Options<WireCanary>) -> WireOutcome {
-    let outcome = catch_unwind(AssertUnwindSafe(|| {
+pub(super) fn run(scenario: &WireScenario, options: Options<WireCanary>) -> Outcome<WireCounts> {
+    Outcome::of(|| {
         scenario.check()?;
         let mut world = World::new(scenario, options);
         world.run_to_end();
         Ok(world.end())
-    }));
-    let violated = |problem| WireOutcome { violations: vec![problem], ..WireOutcome::default() };
-    match outcome {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(problem)) => violated(problem),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().cloned();
-            let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-            violated(format!("panicked: {}", text.unwrap_or_default()))
-        }
-    }
+    })
 }
 
 struct World<'a> {
@@ -54,9 +38,8 @@ struct World<'a> {
     wires: Vec<Vec<Rc<RefCell<Wire>>>>,
     /// The ends of their streams that no end uses yet.
     pipes: Vec<[Vec<Pipe>; 2]>,
-    agenda: Agenda,
+    agenda: Queue<Due, ()>,
     facts: Facts<'a>,
-    dice: Dice,
     canary: Option<WireCanary>,
     /// When each end polls next; `u64::MAX`: not until something happens.
     polls_ns: [u64; 2],
@@ -91,46 +74,48 @@ impl<'a> World<'a> {
             ends: ENDS.map(|end| End::new(end, scenario, options.canary)),
             pipes: pipes.collect(),
             wires,
-            agenda: Agenda::default(),
+            agenda: Queue::default(),
             facts: Facts::new(scenario, options.trace_events),
-            dice: Dice::new(scenario.seed, PURPOSE),
             canary: options.canary,
             polls_ns: [u64::MAX; 2],
             paused_until_ns: [0; 2],
             step: 0,
             bound_ns: scenario.last_ns() + 2 * scenario.ending_ns(),
         };
-        world.plan();
+        world.plan_all();
         world
     }
 
     /// Plans what the scenario has planned.
-    fn plan(&mut self) {
+    fn plan_all(&mut self) {
         for (connection, plan) in self.scenario.connections.iter().enumerate() {
             let began_ns = plan.start_ns[0].max(plan.start_ns[1]);
             for end in ENDS {
-                self.agenda.plan(plan.start_ns[end], Due::Connect { connection, end });
+                self.plan(plan.start_ns[end], Due::Connect { connection, end });
             }
             for (channel, plan) in plan.channels.iter().enumerate() {
                 if self.scenario.connections[connection].is_shared {
-                    self.agenda.plan(began_ns.max(plan.at_ns), Due::Ask { connection, channel });
+                    self.plan(began_ns.max(plan.at_ns), Due::Ask { connection, channel });
                 }
                 for end in ENDS {
-                    let at_ns = plan.closes_ns[end].into_iter();
-                    at_ns.for_each(|at| {
-                        self.agenda.plan(at, Due::Close { connection, channel, end })
-                    });
+                    if let Some(at_ns) = plan.closes_ns[end] {
+                        self.plan(at_ns, Due::Close { connection, channel, end });
+                    }
                 }
             }
             for (message, plan) in plan.messages.iter().enumerate() {
-                self.agenda.plan(began_ns.max(plan.at_ns), Due::Send { connection, message });
+                self.plan(began_ns.max(plan.at_ns), Due::Send { connection, message });
             }
         }
         for (number, fault) in self.scenario.faults.iter().enumerate() {
-            self.agenda.plan(fault.at_ns, Due::Fault { number });
+            self.plan(fault.at_ns, Due::Fault { number });
         }
         let patience_ns = self.scenario.last_ns() + self.scenario.ending_ns();
-        self.agenda.plan(patience_ns, Due::LosePatience);
+        self.plan(patience_ns, Due::LosePatience);
+    }
+
+    fn plan(&mut self, at_ns: u64, due: Due) {
+        self.agenda.plan(at_ns, due, ());
     }
 
     fn run_to_end(&mut self) {
@@ -181,11 +166,13 @@ impl<'a> World<'a> {
     /// Executes what is due now.
     fn advance(&mut self) {
         let now_ns = self.facts.now_ns;
-        if self.canary == Some(WireCanary::SwapsBytes) && self.dice.percent(2) {
+        if self.canary == Some(WireCanary::SwapsBytes) && self.facts.dice.percent(2) {
             self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().lines[0].swap());
         }
         self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().advance(now_ns));
-        while let Some(due) = self.agenda.pop(now_ns) {
+        while self.agenda.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
+            && let Some((_, due, ())) = self.agenda.pop()
+        {
             self.happen(due);
         }
         for end in ENDS {
@@ -196,7 +183,8 @@ impl<'a> World<'a> {
         // What an end reads makes room for the other one.
         for end in ENDS {
             if self.ends[end].has_news() {
-                let delay_ns = self.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
+                let delay_ns =
+                    self.facts.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
                 self.poll_by(end, now_ns + delay_ns);
             }
         }
@@ -217,21 +205,21 @@ impl<'a> World<'a> {
             self.poll_by(end, now_ns);
             return;
         }
-        let (brought, has_more) = self.ends[end].poll(&mut self.dice, &mut self.facts);
+        let has_more = self.ends[end].poll(&mut self.facts);
         let peer = &self.ends[1 - end];
         let closes: Vec<bool> = (0..self.scenario.connections.len())
             .map(|it| peer.application(it, 0).is_some_and(|it| it.phase != Phase::Open))
             .collect();
         self.ends[end].check_quiet(&closes, &mut self.facts);
-        for it in brought {
+        for it in std::mem::take(&mut self.ends[end].brought) {
             self.bring(end, it);
         }
         if has_more {
-            let pause_ns = self.dice.between(0, 5_000);
+            let pause_ns = self.facts.dice.between(0, 5_000);
             self.poll_by(end, now_ns + 1 + pause_ns);
         }
         if let Some(at_ns) = self.ends[end].poll_timeout() {
-            let delay_ns = self.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
+            let delay_ns = self.facts.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
             self.poll_by(end, at_ns.max(now_ns + 1) + delay_ns);
         }
     }
@@ -241,7 +229,7 @@ impl<'a> World<'a> {
             Brought::Asked { connection, channel } => {
                 let plan = &self.scenario.connections[connection].channels[channel];
                 let at_ns = self.facts.now_ns + plan.answer_ns;
-                self.agenda.plan(at_ns, Due::Answer { connection, channel });
+                self.plan(at_ns, Due::Answer { connection, channel });
             }
             Brought::Ended { connection, channel, end: how } => {
                 self.judge(connection, channel, end, &how);
@@ -257,7 +245,7 @@ impl<'a> World<'a> {
         let is_done = own.is_some_and(|it| it.is_done());
         self.facts.judge((connection, channel, end), how, has_closed, was_idle);
         if self.facts.has_to_be_complete(connection, channel) {
-            self.facts.complete += u64::from(end == 0);
+            self.facts.counts.complete += u64::from(end == 0);
             if !is_done {
                 self.facts.violated(format!(
                     "connection {connection}, channel {channel}, end {end}: not everything has come, and nothing was disturbed"
@@ -267,41 +255,42 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self, due: Due) {
-        let (ends, dice, facts) = (&mut self.ends, &mut self.dice, &mut self.facts);
-        match due {
+        let (ends, facts, plans) = (&mut self.ends, &mut self.facts, &self.scenario.connections);
+        let end = match due {
             Due::Connect { connection, end } => {
                 let pipes = std::mem::take(&mut self.pipes[connection][end]);
-                ends[end].connect(connection, pipes, &self.wires[connection], dice, facts);
-                self.wake(end);
+                ends[end].connect(connection, pipes, &self.wires[connection], facts);
+                end
             }
             Due::Ask { connection, channel } => {
-                let end = self.scenario.connections[connection].channels[channel].asked_by;
+                let end = plans[connection].channels[channel].asked_by;
                 ends[end].ask(connection, channel, facts);
-                self.wake(end);
+                end
             }
             Due::Answer { connection, channel } => {
-                let end = 1 - self.scenario.connections[connection].channels[channel].asked_by;
-                ends[end].answer(connection, channel, dice, facts);
-                self.wake(end);
+                let end = 1 - plans[connection].channels[channel].asked_by;
+                ends[end].answer(connection, channel, facts);
+                end
             }
             Due::Send { connection, message } => {
-                let end = self.scenario.connections[connection].messages[message].from;
+                let end = plans[connection].messages[message].from;
                 ends[end].send_planned(connection, message, facts);
-                self.wake(end);
+                end
             }
             Due::Close { connection, channel, end } => {
-                ends[end].close(Some((connection, channel)), dice, facts);
-                self.wake(end);
+                ends[end].close(Some((connection, channel)), facts);
+                end
             }
             Due::LosePatience => {
                 for end in ends.iter_mut() {
-                    end.close(None, dice, facts);
+                    end.close(None, facts);
                     end.give_up_requests(facts);
                 }
-                ENDS.into_iter().for_each(|end| self.wake(end));
+                return ENDS.into_iter().for_each(|end| self.wake(end));
             }
-            Due::Fault { number } => self.inject(number),
-        }
+            Due::Fault { number } => return self.inject(number),
+        };
+        self.wake(end);
     }
 
     fn wake(&mut self, end: usize) {
@@ -347,30 +336,15 @@ impl<'a> World<'a> {
     }
 
     /// Checks that everything was handed back.
-    fn end(mut self) -> WireOutcome {
+    fn end(mut self) -> Outcome<WireCounts> {
         if self.facts.violations.is_empty() {
             for end in &mut self.ends {
                 let applications = std::mem::take(&mut end.applications);
                 applications.into_iter().for_each(|it| it.check_memory(&mut self.facts));
             }
         }
-        let virtual_ns = self.facts.now_ns;
-        let mut facts = self.facts;
-        let outcome = WireOutcome {
-            violations: std::mem::take(&mut facts.violations),
-            steps: self.step,
-            virtual_ns,
-            faults: std::mem::take(&mut facts.faults),
-            ends: facts.ends,
-            blocks: facts.blocks,
-            cut_through: facts.cut_through,
-            writes: facts.writes,
-            words: facts.words,
-            messages: facts.messages,
-            complete: facts.complete,
-            ..WireOutcome::default()
-        };
-        let (digest, trace) = facts.into_trace();
-        WireOutcome { digest, trace, ..outcome }
+        let Facts { violations, counts, faults, now_ns, trace, .. } = self.facts;
+        let counts = WireCounts { basics: Basics::new(self.step, now_ns, faults), ..counts };
+        trace.outcome(violations, counts)
     }
 }

@@ -2,10 +2,14 @@
 
 use rdmc::{Algorithm, Counters, Failure, FailureKind, SmallMessages};
 
-use crate::{
-    book::{Book, Done, End},
-    member_fault::MemberFault,
+use super::{
+    book::Book,
     scenario::{Fault, Scenario},
+};
+use crate::{
+    counts::{Blame, End, counts},
+    faults::InjectedFault,
+    member_fault::MemberFault,
 };
 
 /// Checks, when a group has ended at a member, that what this end implies for all other members is
@@ -34,22 +38,23 @@ pub fn ended(book: &mut Book, group: usize, rank: u32) {
     }
 }
 
-/// How exact the counts of messages at all members were after failures.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Counts {
-    /// How many members reported the number that was true at the end.
-    pub exact: u64,
-    /// How many members reported less.
-    pub below: u64,
-    /// How many groups there were in which all members had to report the true number.
-    pub had_to_be_exact: u64,
+counts! {
+    /// How exact the counts of messages at all members were after failures.
+    pub struct Reported {
+        /// How many members reported the number that was true at the end.
+        pub exact: u64,
+        /// How many members reported less.
+        pub below: u64,
+        /// How many groups there were in which all members had to report the true number.
+        pub had_to_be_exact: u64,
+    }
 }
 
 /// Checks counts. Where an application has failed a group and no fault was injected, and every
 /// member has reported before any could have reached its deadline for the count, all counts must be
 /// exact.
-pub fn counts(book: &mut Book, scenario: &Scenario) -> Counts {
-    let mut counts = Counts::default();
+pub fn counts(book: &mut Book, scenario: &Scenario) -> Reported {
+    let mut counts = Reported::default();
     let mut wrong = Vec::new();
     for (index, group) in book.groups.iter().enumerate() {
         let (in_place, _) = group.in_place();
@@ -115,15 +120,6 @@ pub fn nothing_twice(book: &mut Book, scenario: &Scenario, counters: &[Counters]
     }
 }
 
-/// How exactly failures named the member that caused them.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-pub struct Blame {
-    /// How many failures named a member that a fault had hit, or whose application had aborted.
-    pub exact: u64,
-    /// How many failures named a member that waited for such a member.
-    pub behind: u64,
-}
-
 /// Checks that every failure has a true cause, and is the same at the member that is named as its
 /// reporter.
 pub fn failures(book: &mut Book, scenario: &Scenario) -> Blame {
@@ -141,6 +137,8 @@ pub fn failures(book: &mut Book, scenario: &Scenario) -> Blame {
     book.violations.extend(wrong);
     blame
 }
+
+type Injected = InjectedFault<Fault>;
 
 /// One failure at one member.
 struct Trial<'a> {
@@ -164,7 +162,7 @@ impl Trial<'_> {
             return Err("it names members that do not exist".to_owned());
         };
         // The reporter's group has failed for the same reason.
-        let same = |end: &End| match end {
+        let same = |end: &End<Failure>| match end {
             End::Failed(other) => {
                 (other.member, other.kind, other.reporter)
                     == (failure.member, failure.kind, failure.reporter)
@@ -176,7 +174,7 @@ impl Trial<'_> {
         {
             return Err(format!("member {} itself reports {end:?}", failure.reporter));
         }
-        let faults: Vec<&Done> = self.book.faults_until(self.at_ns).collect();
+        let faults: Vec<&Injected> = self.book.faults_until(self.at_ns).collect();
         let is_true = match failure.kind {
             FailureKind::Application => accused.aborted_ns.is_some_and(|at| at <= self.at_ns),
             FailureKind::Lost => faults.iter().any(|fault| {
@@ -214,7 +212,7 @@ impl Trial<'_> {
 
     /// Returns whether this fault explains silence: one end of the connection was stopped, or
     /// nothing passed it, for longer than the silence timeout.
-    fn explains_silence(&self, fault: &Done, failure: &Failure) -> bool {
+    fn explains_silence(&self, fault: &Injected, failure: &Failure) -> bool {
         let (blamed, reporter) = (failure.member.unwrap_or(u32::MAX), failure.reporter);
         let is_silent = match &fault.what {
             Fault::Member(MemberFault::Pause { .. }) => false,
@@ -228,7 +226,7 @@ impl Trial<'_> {
 
     /// Returns whether these faults explain a stall: they delayed something for at least half of
     /// the stall timeout. Shorter delays must not fail a group.
-    fn explains_stall(&self, faults: &[&Done]) -> bool {
+    fn explains_stall(&self, faults: &[&Injected]) -> bool {
         let limit_ns = self.scenario.groups[self.index].stall_timeout_ms * 1_000_000 / 2;
         faults
             .iter()
@@ -236,8 +234,13 @@ impl Trial<'_> {
     }
 
     /// Returns whether this fault, together with similar ones, has delayed something for this long.
-    fn is_held_for(&self, fault: &Done, limit_ns: u64, like: impl Fn(&Done) -> bool) -> bool {
-        let held = |fault: &Done| fault.what.holds_ns().min(self.at_ns - fault.at_ns);
+    fn is_held_for(
+        &self,
+        fault: &Injected,
+        limit_ns: u64,
+        like: impl Fn(&Injected) -> bool,
+    ) -> bool {
+        let held = |fault: &Injected| fault.what.holds_ns().min(self.at_ns - fault.at_ns);
         let all: u64 =
             self.book.faults_until(self.at_ns).filter(|other| like(other)).map(held).sum();
         held(fault) > 0 && all >= limit_ns

@@ -2,7 +2,8 @@
 
 use rdmc::Failure;
 
-use crate::scenario::{Fault, GroupPlan, Scenario};
+use super::scenario::{Fault, GroupPlan, Scenario};
+use crate::{counts::End, faults::InjectedFault};
 
 /// All facts of one run.
 #[derive(Debug)]
@@ -10,7 +11,7 @@ pub struct Book {
     /// Facts by index of the group.
     pub groups: Vec<GroupBook>,
     /// The injected faults, in the order of time.
-    pub faults: Vec<Done>,
+    pub faults: Vec<InjectedFault<Fault>>,
     /// Violations. The first ends the run.
     pub violations: Vec<String>,
 }
@@ -40,25 +41,7 @@ pub struct MemberBook {
     /// When its application provided memory that was in use.
     pub in_use_ns: Option<u64>,
     /// How it ended, and when.
-    pub end: Option<(u64, End)>,
-}
-
-/// How a group ends at a member.
-#[derive(Clone, PartialEq, Debug)]
-pub enum End {
-    /// With success.
-    Closed,
-    /// With the first cause that this member learned of.
-    Failed(Failure),
-}
-
-/// An injected fault.
-#[derive(Clone, Debug)]
-pub struct Done {
-    /// Virtual time of the injection.
-    pub at_ns: u64,
-    /// The fault.
-    pub what: Fault,
+    pub end: Option<(u64, End<Failure>)>,
 }
 
 impl Book {
@@ -83,7 +66,7 @@ impl Book {
     }
 
     /// Returns the faults that were injected until a moment.
-    pub fn faults_until(&self, at_ns: u64) -> impl Iterator<Item = &Done> {
+    pub fn faults_until(&self, at_ns: u64) -> impl Iterator<Item = &InjectedFault<Fault>> {
         self.faults.iter().filter(move |fault| fault.at_ns <= at_ns)
     }
 }

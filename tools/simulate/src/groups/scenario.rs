@@ -1,15 +1,16 @@
 //! The scenario of a run as plain data: it can be printed, kept in files, and shrunk.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{fmt, time::Duration};
 
 use engine::{GroupSettings, SmallMessages};
 use rdmc::{Algorithm, Schedule, Window};
 use serde::{Deserialize, Serialize};
-use transport_sim::{Jitter, LinkConfig, Ports, SimConfig};
 
 use crate::{
     clock::Clock,
+    faults::PlannedFault,
     member_fault::{MemberFault, rename},
+    network::NetworkPlan,
 };
 
 /// A scenario determines a run: equal scenarios give equal runs.
@@ -24,45 +25,7 @@ pub struct Scenario {
     /// Groups of all members, side by side.
     pub groups: Vec<GroupPlan>,
     /// Faults, by step.
-    pub faults: Vec<PlannedFault>,
-}
-
-/// See [`SimConfig`].
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct NetworkPlan {
-    /// Rate of every port that has no other.
-    pub rate_bytes_per_s: u64,
-    /// Latency of every link.
-    pub latency_ns: u64,
-    /// By how much longer a block may take, in percent.
-    pub block_jitter_percent: u64,
-    /// The maximum delay of a block's delivery; lets blocks overtake each other.
-    pub delivery_jitter_ns_max: u64,
-    /// The maximum delay of words, independent for each connection.
-    pub control_jitter_ns_max: u64,
-    /// Time from a death until neighbours detect the end of their connections.
-    pub loss_detection_ns: u64,
-    /// Time of silence after which a peer is considered lost.
-    pub silence_timeout_ms: u64,
-    /// The longest that closing a connection takes.
-    pub drain_timeout_ms: u64,
-    /// Length of a part, and parts under way, where ports are shared ([`Ports::Shared`]).
-    #[serde(default)]
-    pub shared_ports: Option<(u64, u32)>,
-    /// See [`SimConfig::cut_through_bytes`].
-    #[serde(default)]
-    pub cut_through_bytes: Option<u64>,
-    /// Links with other rates.
-    pub slow_links: Vec<SlowLink>,
-}
-
-/// A link that is slower than its ports.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct SlowLink {
-    /// Its ends.
-    pub members: [u32; 2],
-    /// Its rate.
-    pub rate_bytes_per_s: u64,
+    pub faults: Vec<PlannedFault<Fault>>,
 }
 
 /// One member's machine.
@@ -192,15 +155,6 @@ pub enum Answer {
     },
 }
 
-/// A fault, and when it is injected.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct PlannedFault {
-    /// The step of the run.
-    pub step: u64,
-    /// The fault.
-    pub what: Fault,
-}
-
 /// The kinds of faults.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fault {
@@ -237,8 +191,10 @@ pub enum Fault {
 
 impl Fault {
     /// Names of the kinds, in the order of [`Fault::kind`].
-    pub const KINDS: [&'static str; 4 + MemberFault::COUNT] =
-        MemberFault::kinds_with(["abort", "refusal", "no answer", "corruption"]);
+    pub const KINDS: [&'static str; 10] = {
+        let [a, b, c, d, e, f] = MemberFault::KINDS;
+        [a, b, c, d, e, f, "abort", "refusal", "no answer", "corruption"]
+    };
 
     /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
@@ -249,7 +205,7 @@ impl Fault {
             Self::Mute { .. } => 2,
             Self::Corrupt { .. } => 3,
         };
-        MemberFault::COUNT + own
+        MemberFault::KINDS.len() + own
     }
 
     /// Returns how long it delays something; `u64::MAX` for ever, 0 if it does not.
@@ -285,37 +241,6 @@ impl Fault {
             | Self::Refuse { member, .. }
             | Self::Mute { member, .. }
             | Self::Corrupt { member } => rename(member, rank),
-        }
-    }
-}
-
-impl NetworkPlan {
-    /// Returns the simulator's configuration.
-    pub fn config(&self, trace_events: usize) -> SimConfig {
-        let shared = |(part_bytes, parts_under_way)| Ports::Shared { part_bytes, parts_under_way };
-        SimConfig {
-            port_rate_bytes_per_s: self.rate_bytes_per_s,
-            ports: self.shared_ports.map_or(Ports::InOrder, shared),
-            link: LinkConfig { latency_ns: self.latency_ns, ..LinkConfig::IDEAL },
-            block_jitter: Jitter::BlockTimes(self.block_jitter_percent as f64 / 100.0),
-            delivery_jitter_ns_max: self.delivery_jitter_ns_max,
-            control_jitter_ns_max: self.control_jitter_ns_max,
-            loss_detection_ns: self.loss_detection_ns,
-            silence_timeout_ms: Some(self.silence_timeout_ms),
-            drain_timeout_ms: self.drain_timeout_ms,
-            cut_through_bytes: self.cut_through_bytes,
-            trace_events,
-            ..SimConfig::IDEAL
-        }
-    }
-
-    /// Returns the link between two members.
-    pub fn link(&self, one: u32, other: u32) -> LinkConfig {
-        let is_it = |link: &&SlowLink| link.members == [one, other] || link.members == [other, one];
-        let slow = self.slow_links.iter().find(is_it);
-        LinkConfig {
-            rate_bytes_per_s: slow.map_or(u64::MAX, |link| link.rate_bytes_per_s),
-            latency_ns: self.latency_ns,
         }
     }
 }
@@ -496,22 +421,6 @@ impl fmt::Display for Scenario {
                 writeln!(f, "  application at {rank}: {application:?}")?;
             }
         }
-        for fault in &self.faults {
-            writeln!(f, "at step {}: {:?}", fault.step, fault.what)?;
-        }
-        Ok(())
-    }
-}
-
-/// Limits of scenarios that are drawn from seeds.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Sizes of groups.
-    pub members: RangeInclusive<u32>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { members: 1..=9 }
+        self.faults.iter().try_for_each(|fault| write!(f, "{fault}"))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use engine::{Event, GroupSettings};
 use rdmc::{Algorithm, Schedule};
 
-use crate::actor::MemberEngine;
+use crate::node::MemberEngine;
 
 /// The first number; all others of a scenario are below.
 const FIRST: u64 = 1 << 40;

@@ -1,11 +1,13 @@
 //! Planted bugs: each imitates a mistake in the library, and the checks must detect it. They sit
 //! between a member's engine and its network.
 
-use std::{fmt, str::FromStr};
+use clap::ValueEnum;
+use transport::{ArrivingRead, Completion, EndpointId, ReadLease};
 
-use transport::{ArrivingRead, Completion, EndpointId, ReadLease, Region};
-
-use crate::{dice::Dice, node::Bug};
+use crate::{
+    dice::Dice,
+    node::{Bug, lease_of},
+};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 3;
@@ -22,7 +24,7 @@ const HAS: u8 = 15;
 const DIGEST: u8 = 16;
 
 /// Names of planted bugs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Canary {
     /// A completion is reported twice.
     CompletesTwice,
@@ -64,73 +66,6 @@ pub enum Canary {
     ChangesDigests,
 }
 
-impl Canary {
-    /// All planted bugs.
-    pub const ALL: [Self; 19] = [
-        Self::CompletesTwice,
-        Self::LosesCompletion,
-        Self::MisplacesBlock,
-        Self::GrantsTooMuch,
-        Self::DropsNotice,
-        Self::BlamesAnother,
-        Self::MissesEnds,
-        Self::ClosesEarly,
-        Self::KeepsMemory,
-        Self::MissesDeadlines,
-        Self::CountsTooMuch,
-        Self::CountsTooLittle,
-        Self::SendsTooSoon,
-        Self::HidesProgress,
-        Self::IgnoresMemoryInUse,
-        Self::ReportsTooMuch,
-        Self::LosesReports,
-        Self::LosesDigests,
-        Self::ChangesDigests,
-    ];
-
-    /// Returns the name as it is displayed and parsed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CompletesTwice => "completes-twice",
-            Self::LosesCompletion => "loses-completion",
-            Self::MisplacesBlock => "misplaces-block",
-            Self::GrantsTooMuch => "grants-too-much",
-            Self::DropsNotice => "drops-notice",
-            Self::BlamesAnother => "blames-another",
-            Self::MissesEnds => "misses-ends",
-            Self::ClosesEarly => "closes-early",
-            Self::KeepsMemory => "keeps-memory",
-            Self::MissesDeadlines => "misses-deadlines",
-            Self::CountsTooMuch => "counts-too-much",
-            Self::CountsTooLittle => "counts-too-little",
-            Self::SendsTooSoon => "sends-too-soon",
-            Self::HidesProgress => "hides-progress",
-            Self::IgnoresMemoryInUse => "ignores-memory-in-use",
-            Self::ReportsTooMuch => "reports-too-much",
-            Self::LosesReports => "loses-reports",
-            Self::LosesDigests => "loses-digests",
-            Self::ChangesDigests => "changes-digests",
-        }
-    }
-}
-
-impl fmt::Display for Canary {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Canary {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|canary| canary.name() == text).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|canary| canary.name()).collect();
-            format!("{text:?} is no canary; use one of {}", names.join(", "))
-        })
-    }
-}
-
 /// A canary at one member.
 #[derive(Debug)]
 pub struct Planted {
@@ -167,8 +102,7 @@ impl Bug for Planted {
         } else {
             self.kept.push(from);
         }
-        let all = 0..bytes.len();
-        Region::from_vec(bytes).read(all).expect("there is no other lease")
+        lease_of(bytes)
     }
 
     fn cut_through(&mut self, from: &ArrivingRead) -> Option<ReadLease> {
@@ -177,8 +111,7 @@ impl Bug for Planted {
         }
         let mut bytes = from.arrived().to_vec();
         bytes.resize(from.bytes(), 0);
-        let all = 0..bytes.len();
-        Some(Region::from_vec(bytes).read(all).expect("there is no other lease"))
+        Some(lease_of(bytes))
     }
 
     fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {
