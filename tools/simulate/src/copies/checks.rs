@@ -48,10 +48,10 @@ pub(super) fn session(
     let mut checks = Checks { scenario, record, roles, violations };
     let mut before = &record.start;
     for act in &record.acts {
-        checks.window((before, &act.before), floating);
+        checks.window(before, &act.before, floating);
         before = &act.after;
     }
-    checks.window((before, &record.end), floating);
+    checks.window(before, &record.end, floating);
     if record.session.faults.is_killed() {
         return;
     }
@@ -82,7 +82,7 @@ impl Checks<'_> {
     }
 
     /// What only the session has done between two looks.
-    fn window(&mut self, (before, now): (&Snapshot, &Snapshot), floating: &mut Floating) {
+    fn window(&mut self, before: &Snapshot, now: &Snapshot, floating: &mut Floating) {
         let is_killed = self.record.session.faults.is_killed();
         let is_working = is_killed || !std::ptr::eq(now, &raw const self.record.end);
         for (path, old) in &before.nodes {
@@ -92,7 +92,7 @@ impl Checks<'_> {
             let role = self.roles.role(before, path);
             match now.get(path) {
                 Some(node) if node.inode == old.inode => {
-                    self.stays((path, role), (old, node), (before, is_working));
+                    self.stays(path, role, old, node, before, is_working);
                 }
                 _ if now.hidden.values().any(|node| node.inode == old.inode) => {
                     let may_go = role != Role::Other
@@ -100,13 +100,13 @@ impl Checks<'_> {
                         || self.is_taken_back(before, now);
                     floating.0.insert((old.inode, path.clone()), (old.clone(), may_go));
                 }
-                node => self.goes((path, role), (old, node)),
+                node => self.goes(path, role, old, node),
             }
         }
         for (path, node) in &now.nodes {
             let is_new = before.get(path).is_none_or(|old| old.inode != node.inode);
             if is_new && !path.is_empty() {
-                self.comes(path, (node, now), floating);
+                self.comes(path, node, now, floating);
             }
         }
         let visible = |inode| now.nodes.values().any(|node| node.inode == inode);
@@ -128,9 +128,12 @@ impl Checks<'_> {
 
     fn stays(
         &mut self,
-        (path, role): (&str, Role),
-        (old, node): (&Node, &Node),
-        (all, is_working): (&Snapshot, bool),
+        path: &str,
+        role: Role,
+        old: &Node,
+        node: &Node,
+        all: &Snapshot,
+        is_working: bool,
     ) {
         if node.bytes != old.bytes {
             self.violation("was written to", path);
@@ -159,7 +162,7 @@ impl Checks<'_> {
     }
 
     /// `node`: what has the path instead.
-    fn goes(&mut self, (path, role): (&str, Role), (old, node): (&Node, Option<&Node>)) {
+    fn goes(&mut self, path: &str, role: Role, old: &Node, node: Option<&Node>) {
         let entries = self.record.source.listing.entries();
         match role {
             Role::Entry(entry) if !old.is_directory() => match node {
@@ -205,7 +208,7 @@ impl Checks<'_> {
         old.is_directory() || old.is_untouched(known) || is_late
     }
 
-    fn comes(&mut self, path: &str, (node, all): (&Node, &Snapshot), floating: &mut Floating) {
+    fn comes(&mut self, path: &str, node: &Node, all: &Snapshot, floating: &mut Floating) {
         let role = self.roles.role(all, path);
         if let Some((old, may_go)) = floating.take(path, node.inode, role) {
             let is_as_before = node.is_untouched(&old) || may_go;

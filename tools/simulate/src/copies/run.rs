@@ -57,7 +57,8 @@ impl Shared {
     /// Before a call.
     fn before(
         &mut self,
-        (call, name): (u64, Option<&OsStr>),
+        call: u64,
+        name: Option<&OsStr>,
         faults: &[PlannedCopyFault],
         listed: &[String],
     ) -> Fate {
@@ -217,7 +218,7 @@ impl<'a> Run<'a> {
         let (shared, listed) = (Arc::clone(&self.shared), Arc::clone(&self.listed));
         let faults = faults.to_vec();
         let hook = move |call: u64, name: Option<&OsStr>| {
-            lock(&shared).before((call, name), &faults, &listed)
+            lock(&shared).before(call, name, &faults, &listed)
         };
         let bug = self.options.canary.map(|canary| canary.0);
         let folds_case = self.scenario.folds_case;

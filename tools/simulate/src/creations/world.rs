@@ -505,7 +505,10 @@ impl<'a> World<'a> {
                 self.plan(at_ns, Event::Dial { context, life, dial });
             }
             Effect::Interrupt { dial } => drop(self.dials.end((context, life, dial))),
-            Effect::Send { connection, message } => self.send(place(connection), message),
+            Effect::Send { connection, message } => {
+                let (connection, side) = place(connection);
+                self.send(connection, side, message);
+            }
             Effect::Answer { ask, answer, .. } => self.answer(ask, answer),
             Effect::Chosen { number, choice } => {
                 self.chosen(number as usize - 1, context, life, choice);
@@ -514,7 +517,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn send(&mut self, (connection, side): (usize, usize), mut message: Message) {
+    fn send(&mut self, connection: usize, side: usize, mut message: Message) {
         if self.connections.is_broken(connection) {
             return;
         }

@@ -281,7 +281,8 @@ impl World<'_> {
             let member: Option<Box<dyn Application>> = match (&receiver.copy, &receiver.listing.1) {
                 (Some(copy), _) => Some(Box::new(Member::new(&start, copy.clone(), notify))),
                 (None, Some(region)) => Some(Box::new(ListingMember::new(
-                    (group, region.clone()),
+                    group,
+                    region.clone(),
                     Arc::default(),
                     notify,
                 ))),

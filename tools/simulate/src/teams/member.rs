@@ -74,7 +74,8 @@ impl<'a> Member<'a> {
         scenario: &'a TeamScenario,
         rank: usize,
         canary: Option<TeamCanary>,
-        (node, watch): (Node, Watch),
+        node: Node,
+        watch: Watch,
     ) -> Self {
         Self {
             scenario,

@@ -67,8 +67,8 @@ impl<'a> Members<'a> {
             let planted = options
                 .canary
                 .map(|canary| -> Box<dyn Bug> { Box::new(Planted::new(canary, scenario, rank)) });
-            let node = Node::new(network.member(), plan.clock, plan.batch, planted);
-            Member::new(scenario, rank, options.canary, node)
+            let (node, watch) = Node::new(network.member(), plan.clock, plan.batch, planted);
+            Member::new(scenario, rank, options.canary, node, watch)
         };
         let mut members: Vec<Member<'_>> =
             scenario.members.iter().enumerate().map(member).collect();

@@ -292,9 +292,10 @@ impl<'a> Application<'a> {
         let region = Region::from_vec(block(bytes, number + 1_000, end, self.at));
         let Ok(lease) = region.read(0..bytes) else { return };
         let immediate = flow.is_reported(number).then(|| immediate(number, self.at));
-        let to = (KEY, offset as u64);
         let token = token(WRITE, number);
-        let posted = here.connections.post_write(self.endpoint, lease, to, immediate, token);
+        let (key, offset) = (KEY, offset as u64);
+        let posted =
+            here.connections.post_write(self.endpoint, lease, key, offset, immediate, token);
         if self.accepted(posted, here) {
             self.posted(WRITE, Some(region), None);
         }
