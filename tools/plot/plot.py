@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import bars
 import chart
 import course
 import schedule
@@ -23,6 +24,9 @@ def draw(document: dict[str, Any], output: Path) -> list[Path]:
         if "transfers" not in document:
             raise NotStored("transfers")
         course.draw(document, output)
+        return [output]
+    if benchmark == "copies":
+        bars.draw(document, output)
         return [output]
     files = []
     for one in charts(document):

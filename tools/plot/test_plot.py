@@ -14,7 +14,7 @@ import plot
 import schedule
 from chart import Axis, ticks
 from figures import NotStored, number
-from sheet import TooLarge
+from sheet import COLOURS, TooLarge
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
@@ -86,6 +86,17 @@ class Pictures(unittest.TestCase):
         self.assertIn(">Notifications received: all</text>", picture)
         latencies = [{"in_flight": 1, "algorithm": "chain", "latency_ms": 100 * at, "share": at / 4} for at in range(1, 5)]
         self.assertIn(">1 in flight</text>", self.drawn({"benchmark": "store", "rows": [{}], "latencies": latencies}))
+
+    def test_copies_are_bars_in_groups_and_those_that_failed_have_none(self) -> None:
+        times = {("scp", 1): 45, ("scp", 3): 135.25, ("rdmc push", 1): 44, ("rdmc push", 3): None}
+        rows = [{"receivers": receivers, "way": way, "s": time, "limit_s": 42.949, "length": "1 GiB", "mbit": 200.0} for (way, receivers), time in times.items()]
+        picture = self.drawn({"benchmark": "copies", "what": "copies", "rows": rows})
+        for text in ("1 host", "3 hosts", "45", "135", "44", "scp", "rdmc push", "limit: one copy over one link, 42.9 s",
+                     "Seconds to copy 1 GiB over links of 200 Mbit/s"):
+            self.assertIn(f">{text}</text>", picture)
+        # Three bars; others of this colour are the keys of the legend.
+        self.assertEqual(len(re.findall(f'<path [^>]*fill: {COLOURS[0]}"', picture)), 2 + 1)
+        self.assertEqual(len(re.findall(f'<path [^>]*fill: {COLOURS[1]}"', picture)), 1 + 1)
 
     def test_a_course_has_every_transfer_at_both_its_ends(self) -> None:
         transfers = [{"source": 0, "target": 1, "block": block, "step": None, "start_us": 1e4 * (block // 2),

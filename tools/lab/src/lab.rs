@@ -160,13 +160,6 @@ impl Lab {
     /// The bridge that joins hosts, or racks if there are several.
     pub const BRIDGE: &str = make::SPINE;
 
-    /// The command that starts a program at the switch, to which arguments can be added.
-    pub fn at_switch(&self, program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
-        let mut command = std::process::Command::new("ip");
-        command.args(["netns", "exec", &of_switch(&self.name)]).arg(program);
-        command
-    }
-
     /// The ports of the hosts, by number, at the switch.
     pub fn ports(&self) -> Vec<String> {
         (0..self.settings.hosts).map(make::port_name).collect()
@@ -175,6 +168,11 @@ impl Lab {
     /// The name of a host, which is that of its network namespace.
     pub fn host_name(&self, host: u32) -> String {
         of_host(&self.name, host)
+    }
+
+    /// The name of the switches' network namespace.
+    pub fn switch_name(&self) -> String {
+        of_switch(&self.name)
     }
 
     /// The rack of a host.

@@ -64,7 +64,8 @@ pub struct HostsArgs {
     #[arg(long, value_name = "HOST")]
     without: Vec<u32>,
 
-    /// Print JSON: also racks and rates, and the launcher
+    /// Print JSON: also racks, rates, ports at the switch and what left through them, the switch's namespace and
+    /// bridge, and the launcher
     #[arg(long)]
     json: bool,
 }
@@ -75,6 +76,7 @@ pub fn hosts(args: &HostsArgs) -> Result<(), Error> {
     let settings = lab.settings();
     let wanted = (0..settings.hosts).filter(|host| !args.without.contains(host));
     if args.json {
+        let (ports, sent_bytes) = (lab.ports(), lab.sent_bytes()?);
         let hosts = wanted.map(|host| {
             json!({
                 "host": host,
@@ -82,11 +84,15 @@ pub fn hosts(args: &HostsArgs) -> Result<(), Error> {
                 "address": settings.address(host),
                 "rack": lab.rack_of(host),
                 "rate": settings.link_of(host).rate,
+                "port": ports[host as usize],
+                "sent_bytes": sent_bytes[host as usize],
             })
         });
         return print_json(&json!({
             "name": lab.name(),
             "launcher": "ip netns exec {host}",
+            "switch": lab.switch_name(),
+            "bridge": Lab::BRIDGE,
             "hosts": hosts.collect::<Vec<_>>(),
         }));
     }

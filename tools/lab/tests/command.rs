@@ -69,6 +69,9 @@ fn a_lab_lives_from_up_to_down() {
     let hosts = json(&good(name, "hosts --json --without 1"));
     assert_eq!(hosts["hosts"].as_array().expect("hosts").len(), 2);
     assert_eq!(hosts["hosts"][1]["address"], "10.77.0.3");
+    assert_eq!(hosts["hosts"][1]["port"], "port2");
+    assert!(hosts["hosts"][1]["sent_bytes"].is_u64(), "{hosts}");
+    assert_eq!(hosts["switch"], format!("rdmc-{name}-switch"));
     let lines = good(name, "hosts");
     let first = lines.lines().find(|line| !line.starts_with('#')).expect("a host");
     assert!(first.starts_with(&format!("rdmc-{name}-0 ")), "{lines}");
