@@ -124,7 +124,7 @@ impl Contender {
             }
             Self::Mpi { mpi, tuning, over_tcp } => {
                 let Tools { workspace, wheels } = tools;
-                mpi.launches(tuning, site, (workspace, wheels), *over_tcp, words())
+                mpi.launches(tuning, site, workspace, wheels, *over_tcp, words())
             }
             Self::Gloo { algorithm } => {
                 let program = tools.workspace.build(&GLOO)?;

@@ -166,7 +166,8 @@ impl Mpi {
         &self,
         tuning: &Tuning,
         site: &Site,
-        (workspace, wheels): (&mut Workspace, &mut Wheels),
+        workspace: &mut Workspace,
+        wheels: &mut Wheels,
         over_tcp: bool,
         arguments: Vec<String>,
     ) -> Outcome<Vec<Launch>> {

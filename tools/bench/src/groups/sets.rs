@@ -129,7 +129,7 @@ impl Shared<'_> {
         // A thread that has failed still has to reach the barrier, for which all others wait.
         let made: Outcome<Vec<Group>> = own
             .iter()
-            .map(|&(number, members)| self.join(context, rank, (number, members), &sender))
+            .map(|&(number, members)| self.join(context, rank, number, members, &sender))
             .collect();
         let set_up = start.elapsed();
         self.step.wait();
@@ -163,7 +163,8 @@ impl Shared<'_> {
         &self,
         context: &Context,
         rank: u32,
-        (number, members): (u64, &[u32; 4]),
+        number: u64,
+        members: &[u32; 4],
         sender: &Sender<Outcome<u64>>,
     ) -> Outcome<Group> {
         let own = members.iter().position(|&member| member == rank).ok_or("not a member")?;

@@ -116,7 +116,7 @@ impl World {
                 Ok((other, links))
             };
             let links = links.into_iter().map(pair).collect::<Outcome<Vec<_>>>()?;
-            Ok(Box::new(Exchange::new(port, (rank, members), links, bytes_max)?))
+            Ok(Box::new(Exchange::new(port, rank, members, links, bytes_max)?))
         })
     }
 
@@ -134,7 +134,10 @@ impl World {
         let mut all: Vec<Vec<(u32, Vec<PortLink>)>> = (0..members).map(|_| Vec::new()).collect();
         for one in 0..members {
             for other in links(one).into_iter().filter(|&other| other > one) {
-                let pairs = (0..count).map(|_| ends(net.connect(one as usize, other as usize)));
+                let pairs = (0..count).map(|_| {
+                    let (near, far) = net.connect(one as usize, other as usize);
+                    ends(near, far)
+                });
                 let (near, far): (Vec<PortLink>, Vec<PortLink>) = pairs.unzip();
                 all[one as usize].push((other, near));
                 all[other as usize].push((one, far));

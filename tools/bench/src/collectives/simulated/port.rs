@@ -30,7 +30,7 @@ pub struct PortLink {
 }
 
 /// Both ends of a link.
-pub fn ends((near, far): (SimLink, SimLink)) -> (PortLink, PortLink) {
+pub fn ends(near: SimLink, far: SimLink) -> (PortLink, PortLink) {
     let [there, back]: [Lengths; 2] = Default::default();
     let far = PortLink { link: far, outgoing: Arc::clone(&back), incoming: Arc::clone(&there) };
     (PortLink { link: near, outgoing: there, incoming: back }, far)

@@ -77,7 +77,8 @@ impl<T: Transport> Exchange<T> {
     /// Errors: those of the transport.
     pub fn new(
         mut transport: T,
-        (rank, members): (u32, u32),
+        rank: u32,
+        members: u32,
         links: Vec<(u32, [T::Link; 2])>,
         bytes_max: usize,
     ) -> Outcome<Self> {

@@ -35,7 +35,7 @@ impl TwoSidedMember {
     pub fn join(args: &Args, bytes_max: usize) -> Outcome<Self> {
         let links = connect(args)?;
         let transport = TcpTransport::new(TcpSettings::default())?;
-        Ok(Self(Exchange::new(transport, (args.rank, args.members), links, bytes_max)?))
+        Ok(Self(Exchange::new(transport, args.rank, args.members, links, bytes_max)?))
     }
 
     fn wait(&mut self) -> Outcome<()> {
