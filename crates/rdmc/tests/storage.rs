@@ -132,7 +132,8 @@ fn networks() -> Vec<(Fabric, Protection)> {
     networks
 }
 
-fn world_over((fabric, protection): &(Fabric, Protection)) -> World {
+fn world_over(network: &(Fabric, Protection)) -> World {
+    let (fabric, protection) = network;
     World::start_with(MEMBERS as usize, |settings| {
         settings.fabric = fabric.clone();
         settings.protection = *protection;

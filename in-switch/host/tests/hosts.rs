@@ -149,8 +149,11 @@ fn two_groups_of_one_sender_at_once() {
             to_one.post(&mut world, &first, &one);
             to_two.post(&mut world, &second, &two);
             for event in flow::progress(&mut world).await {
-                let is_ones = to_one.take(&world, &event, &first, &one);
-                assert!(is_ones || to_two.take(&world, &event, &second, &two), "{event:?}");
+                let is_ones = to_one.take(&world, event.0, &event.1, &first, &one);
+                assert!(
+                    is_ones || to_two.take(&world, event.0, &event.1, &second, &two),
+                    "{event:?}"
+                );
             }
         }
         first.group.close().await.unwrap();
@@ -302,7 +305,7 @@ fn a_slow_member_stays_also_an_only_one() {
             let slow_until = Instant::now() + (Liveness::default().silent_after * SLOWER) * 4;
             while Instant::now() < slow_until {
                 for event in flow::progress_without(&mut world, Some(2)).await {
-                    assert!(flow.take(&world, &event, &group, &receivers), "{event:?}");
+                    assert!(flow.take(&world, event.0, &event.1, &group, &receivers), "{event:?}");
                 }
             }
             assert!(!flow.is_over());

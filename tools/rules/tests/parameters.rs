@@ -1,7 +1,7 @@
-//! No function takes a tuple apart in its list of parameters: that packs what clippy's limit on arguments counts.
+//! No function takes a tuple without a name apart in its list of parameters: that packs what clippy's limit on arguments counts.
 
 use syn::{
-    FnArg, Pat, Signature,
+    FnArg, Pat, Signature, Type,
     visit::{self, Visit},
 };
 
@@ -14,13 +14,24 @@ struct Packed(Vec<String>);
 impl Visit<'_> for Packed {
     fn visit_signature(&mut self, signature: &Signature) {
         let is_tuple = |input: &FnArg| match input {
-            FnArg::Typed(argument) => matches!(*argument.pat, Pat::Tuple(_)),
+            FnArg::Typed(argument) => {
+                matches!(*argument.pat, Pat::Tuple(_)) && is_packed(&argument.ty)
+            }
             FnArg::Receiver(_) => false,
         };
         if signature.inputs.iter().any(is_tuple) {
             self.0.push(signature.ident.to_string());
         }
         visit::visit_signature(self, signature);
+    }
+}
+
+/// Whether a type is a tuple without a name.
+fn is_packed(of: &Type) -> bool {
+    match of {
+        Type::Tuple(parts) => parts.elems.len() > 1,
+        Type::Reference(reference) => is_packed(&reference.elem),
+        _ => false,
     }
 }
 
@@ -48,6 +59,6 @@ fn tuples_are_found_where_functions_have_them() {
         trait T { fn required(&self, c: (u8, u8)); fn provided(&self, (d, _): (u8, u8)) {} }
         struct S;
         impl S { fn method(&self, x: u8, (e, f): (u8, u8)) { let g = |(h, i): (u8, u8)| h + i; } }
-        fn apart(x: u8, Wrapper(y): Wrapper) { fn inner((z, _): (u8, u8)) {} }";
+        fn apart(x: u8, Wrapper(y): Wrapper, (v, w): Pair) { fn inner((z, _): &(u8, u8)) {} }";
     assert_eq!(packed(text), ["free", "provided", "method", "inner"]);
 }

@@ -217,27 +217,28 @@ impl Flow {
     pub fn take(
         &mut self,
         world: &World,
-        (host, event): &(usize, Event),
+        host: usize,
+        event: &Event,
         from: &Connected,
         to: &[Receiver],
     ) -> bool {
         match event {
             Event::Sent { qpn, id, status } => {
-                if (*host, *qpn) != (from.host, from.qpn) {
+                if (host, *qpn) != (from.host, from.qpn) {
                     return false;
                 }
                 assert_eq!((*id, *status), (self.done, Status::Done));
                 self.done += 1;
             }
             Event::Arrived { qpn, arrival, memory } => {
-                let is_it = |receiver: &Receiver| (receiver.host, receiver.qpn) == (*host, *qpn);
+                let is_it = |receiver: &Receiver| (receiver.host, receiver.qpn) == (host, *qpn);
                 let Some(at) = to.iter().position(is_it) else { return false };
                 let index = self.arrived[at];
                 let wanted = self.contents(index);
                 assert_eq!(arrival.is_write, is_write(index));
                 assert_eq!(arrival.immediate, Some(self.salt as u32));
                 let found = if is_write(index) {
-                    let all = world.endpoints[*host].memory(to[at].memory.key).unwrap();
+                    let all = world.endpoints[host].memory(to[at].memory.key).unwrap();
                     &all[place(index) as usize..][..wanted.len()]
                 } else {
                     &memory[..]
@@ -271,7 +272,7 @@ impl Flow {
             assert!(Instant::now() < deadline, "{self:?}");
             self.post(world, from, to);
             for event in progress_without(world, still).await {
-                assert!(self.take(world, &event, from, to), "{event:?}");
+                assert!(self.take(world, event.0, &event.1, from, to), "{event:?}");
             }
         }
     }
