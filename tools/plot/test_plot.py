@@ -12,6 +12,7 @@ from typing import Any
 import course
 import plot
 import schedule
+import terminal
 from chart import Axis, ticks
 from figures import NotStored, number
 from sheet import COLOURS, TooLarge
@@ -109,6 +110,31 @@ class Pictures(unittest.TestCase):
         self.assertEqual(picture.count("<title>waits for credit of member 1: 2.000 ms</title>"), 1)
         with self.assertRaises(TooLarge):
             course.draw({**document, "transfers": transfers * 4_000}, self.file)
+
+    def test_a_terminal_is_drawn_halfway_and_in_the_end(self) -> None:
+        # A bar and a host's line, drawn again over themselves, then cleared: as the command's progress.
+        bars = [f"all [{'=' * (percent // 10):10}] {percent}%\r\n  <a> & b {percent} MiB" for percent in (10, 40, 60, 90)]
+        again = "\r\x1b[1A\x1b[J"
+        texts = [bars[0], *(again + bar for bar in bars[1:]), again + "100 MiB to 1 host\r\n"]
+        # Escape sequences are not always written at once.
+        data = "".join(texts).encode()
+        outputs = [terminal.Output(at / 10, data[at:at + 3]) for at in range(0, len(data), 3)]
+        shown = terminal.screens(outputs)
+        self.assertRegex(shown.middle[0], r"^all \[======    \] 60%$")
+        self.assertEqual(shown.end, ["100 MiB to 1 host"])
+        terminal.draw("rdmc push x", shown, self.file)
+        picture = self.file.read_text(encoding="utf-8")
+        for text in ("rdmc&#160;push&#160;x", "60%", "100&#160;MiB&#160;to&#160;1&#160;host", "s&#160;later"):
+            self.assertIn(text, picture)
+        self.assertNotRegex(picture, r"url\((?!#)|@font-face|@import|<script")
+        with self.assertRaisesRegex(terminal.NotDrawn, "50 %"):
+            terminal.screens(outputs[:10])
+
+    def test_a_command_is_recorded_as_in_a_terminal(self) -> None:
+        output = b"".join(output.data for output in terminal.record(["sh", "-c", "test -t 2 && stty size"]))
+        self.assertEqual(output.split(), [b"20", b"112"])
+        with self.assertRaisesRegex(terminal.NotDrawn, "ended with 3"):
+            list(terminal.record(["sh", "-c", "exit 3"]))
 
     def test_marks_are_round_and_values_have_units(self) -> None:
         self.assertEqual(ticks(Axis("", unit="count"), [1]), [0, 1])
