@@ -1,4 +1,5 @@
-//! Measurements of rdmc. `./dev bench NAME` builds this in release mode and runs it.
+//! Measurements of rdmc. `./dev bench NAME` builds this in release mode and runs it; what only starts programs and times them is in
+//! tools/compare.
 //!
 //! Commands that need members as processes share [`member_processes`], which runs [`member`] and
 //! compares the members' times: all processes of a host share `CLOCK_MONOTONIC`. Commands that test
@@ -18,11 +19,12 @@ mod file_limit;
 mod flow;
 mod gpu_staging;
 mod groups;
-mod hosts;
 mod in_switch;
 mod interrupt;
+mod jobs;
 mod links;
 mod load;
+mod many_hosts;
 mod member;
 mod member_processes;
 mod member_threads;
@@ -31,9 +33,7 @@ mod outcome;
 mod overhead;
 mod peers;
 mod procfs;
-mod push;
 mod push_command;
-mod python;
 mod random;
 mod report;
 mod robust;
@@ -47,7 +47,6 @@ mod sweep;
 mod switch;
 mod timeline;
 mod traces;
-mod trees;
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -79,32 +78,24 @@ enum Command {
     Scale(scale::Args),
     /// Hundreds of overlapping groups of a few members
     Groups(groups::Args),
-    /// Pushes to a thousand receivers on this machine, and to ten thousand simulated hosts
-    Hosts(hosts::Args),
+    /// Pushes to ten thousand simulated hosts
+    ManyHosts(many_hosts::Args),
     /// Objects of a replicated store, each to three of many members (needs root)
     Store(store::Args),
-    /// Directories of large and of small files, beside rsync, tar and MPI (needs root)
-    Trees(trees::Args),
     /// Small messages in virtual time: how many in a second, and how long one takes
     SmallVirtual(small_virtual::Args),
     /// Where the time of one transfer goes
     Breakdown(breakdown::Args),
     /// Members that relay late, with and without offload
     Offload(offload::Args),
-    /// `rdmc push` over links of a known rate: a switch copies, or receivers relay (needs root)
-    Push(push::Args),
     /// What a switch that copies costs: in the kernel, in userspace, its logic alone (needs root)
     Switch(switch::Args),
     /// What rdmc's own code costs per block
     Overhead(overhead::Args),
     /// Messages that go up to a GPU while they arrive, or afterwards (needs a GPU)
     Gpu(gpu_staging::Args),
-    /// Other broadcasts beside rdmc: MPI, Gloo, plain sockets, IP multicast
-    Peers(peers::Args),
     /// Broadcast and allreduce of teams beside MPI and Gloo, and the paper's figures
     Collectives(collectives::Args),
-    /// Arrays between processes in Python, beside torch.distributed and mpi4py, and the same in Rust
-    Python(python::Args),
     /// Peak resident memory of `rdmc push` and its receivers
     Memory(memory::Args),
     /// Groups in which every receiver checks every byte
@@ -117,15 +108,12 @@ enum Command {
     Lose(lose::Args),
     /// Which member waited for which, and how busy links were, by a trace file
     TraceSummary(summary::Args),
-    /// One member of a peer; started by `peers`
+    /// What members of rdmc are told beside other programs; started by `./dev bench peers`
     #[command(hide = true)]
-    Peer(peers::PeerArgs),
-    /// One member; started by `collectives`
+    Jobs(jobs::Args),
+    /// One member; started by `collectives`, and by `./dev bench python`
     #[command(hide = true)]
     CollectiveMember(collectives::MemberArgs),
-    /// One member in Rust; started by `python`
-    #[command(hide = true)]
-    PythonMember(python::MemberArgs),
     /// One of two members that exchange messages; started by `collectives`
     #[command(hide = true)]
     LayerMember(collectives::LayerMemberArgs),
@@ -174,23 +162,18 @@ fn run(command: Command) -> Outcome<()> {
         Command::Sim(args) => sim::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Groups(args) => groups::run(&args),
-        Command::Hosts(args) => hosts::run(&args),
+        Command::ManyHosts(args) => many_hosts::run(&args),
         Command::Store(args) => store::run(&args),
-        Command::Trees(args) => trees::run(&args),
         Command::Flow(args) => flow::run(&args),
         Command::SmallVirtual(args) => small_virtual::run(&args),
         Command::Breakdown(args) => breakdown::run(&args),
         Command::Offload(args) => offload::run(&args),
-        Command::Push(args) => push::run(&args),
         Command::Switch(args) => switch::run(&args),
         Command::Overhead(args) => overhead::run(&args),
         Command::Gpu(args) => gpu_staging::run(&args),
-        Command::Peers(args) => peers::run(&args),
-        Command::Peer(args) => peers::run_peer(&args),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Collectives(args) => collectives::run(&args),
         Command::CollectiveMember(args) => collectives::run_member(&args),
-        Command::Python(args) => python::run(&args),
-        Command::PythonMember(args) => python::run_member(&args),
         Command::LayerMember(args) => collectives::run_layer_member(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),

@@ -46,8 +46,6 @@ pub struct Measured {
     pub skew_seconds: f64,
     /// Processor time of all members, user and system.
     pub cpu_seconds: f64,
-    /// Of member 1 alone, which relays everything in a chain of three and more.
-    pub relay_cpu_seconds: f64,
 }
 
 /// Reports of the failure of a member.
@@ -386,7 +384,6 @@ impl Measured {
             seconds: seconds(last.saturating_sub(started)),
             skew_seconds: seconds(last - first),
             cpu_seconds: seconds(all.iter().map(|done| done.cpu_ns).sum()),
-            relay_cpu_seconds: seconds(all.get(1).map_or(0, |done| done.cpu_ns)),
         })
     }
 }

@@ -38,11 +38,6 @@ fn stat(process: u32) -> Option<(u64, u64)> {
     Some((ticks * 1_000_000_000 / clock_ticks_per_second(), field(20)?))
 }
 
-/// Processor time of a process in ns, user and system, also of one that has ended and is not reaped.
-pub fn cpu_ns(process: u32) -> Option<u64> {
-    stat(process).map(|(cpu_ns, _)| cpu_ns)
-}
-
 /// The processes that this one has started and that are its children.
 pub fn children(process: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();

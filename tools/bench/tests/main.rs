@@ -7,7 +7,5 @@ mod gpu;
 mod groups;
 mod in_switch;
 mod nightly;
-mod peers;
-mod python;
 mod scale;
 mod switch;

@@ -25,7 +25,7 @@ const GLOO: Recipe = Recipe {
     compiler: "g++",
     packages: "g++ libgloo-dev",
     language: "c++",
-    source: include_str!("../../peers/gloo_collectives.cc"),
+    source: include_str!("../../../compare/peers/gloo_collectives.cc"),
     libraries: &["-lgloo", "-pthread"],
     program: "gloo_collectives",
 };

@@ -33,7 +33,6 @@ pub use self::{
     group::Args as MemberArgs,
     layers::{MemberArgs as LayerMemberArgs, run_member as run_layer_member},
     member::run as run_member,
-    team_member::SECRET,
 };
 
 pub fn run(args: &Args) -> Outcome<()> {

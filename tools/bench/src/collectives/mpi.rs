@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-const SOURCE: &str = include_str!("../../peers/mpi_collectives.c");
+const SOURCE: &str = include_str!("../../../compare/peers/mpi_collectives.c");
 
 /// An MPI as it is installed: a package of Debian, or a wheel of Python.
 #[derive(Debug)]

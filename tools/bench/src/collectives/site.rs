@@ -12,9 +12,9 @@ pub fn with_site<T>(
 ) -> Outcome<T> {
     if !is_lab {
         let hosts = vec![Host::here(); members as usize];
-        return run(&Site { hosts, device: "lo", is_lab, link: None });
+        return run(&Site { hosts, device: "lo", is_lab });
     }
     let link = links::link(&[], 0, members, false);
     let lab = Lab::create(&LabSettings::new(members, link))?;
-    run(&Site { hosts: lab.hosts(), device: "eth0", is_lab, link: Some(link) })
+    run(&Site { hosts: lab.hosts(), device: "eth0", is_lab })
 }

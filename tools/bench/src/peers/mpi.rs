@@ -1,105 +1,9 @@
-//! MPI_Bcast of Open MPI and MPICH, one process on each host.
+//! How programs of Open MPI and MPICH are started, one process on each host.
 
 use std::path::{Path, PathBuf};
 
-use super::{
-    site::{Load, Site},
-    turn::Launch,
-    workspace::{Recipe, Workspace, need},
-};
+use super::{site::Site, turn::Launch, workspace::Workspace};
 use crate::{member_processes::Host, outcome::Outcome};
-
-const SOURCE: &str = include_str!("../../peers/mpi_bcast.c");
-
-/// Which MPI, and its algorithm.
-#[derive(Clone, Debug)]
-pub enum Mpi {
-    Open(OpenMpi),
-    Mpich(Mpich),
-}
-
-#[derive(Clone, Copy, Debug)]
-pub enum OpenMpi {
-    /// Chosen by size of message and group.
-    Default,
-    /// One of its algorithms, with segments of this size.
-    Forced { algorithm: Algorithm, segment_bytes: u64 },
-}
-
-/// The numbers that `coll_tuned_bcast_algorithm` takes.
-#[derive(Clone, Copy, Debug)]
-pub enum Algorithm {
-    /// A chain with a fan-out of one.
-    Chain = 2,
-    Pipeline = 3,
-    ScatterAllgather = 8,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub enum Mpich {
-    Default,
-    /// Its pipelined ring, which for a broadcast is a chain.
-    Ring {
-        chunk_bytes: u64,
-    },
-}
-
-impl Mpi {
-    /// The settings, for the table.
-    pub fn settings(&self) -> String {
-        match self {
-            Self::Open(OpenMpi::Default) | Self::Mpich(Mpich::Default) => "default".to_owned(),
-            Self::Open(OpenMpi::Forced { algorithm, segment_bytes }) => {
-                let name = match algorithm {
-                    Algorithm::Chain => "chain",
-                    Algorithm::Pipeline => "pipeline",
-                    Algorithm::ScatterAllgather => return "scatter-allgather".to_owned(),
-                };
-                format!("{name}, {}", plan::size::show(*segment_bytes))
-            }
-            Self::Mpich(Mpich::Ring { chunk_bytes }) => {
-                format!("ring, {}, eager", plan::size::show(*chunk_bytes))
-            }
-        }
-    }
-
-    /// The one process that starts all others. Errors: what to install.
-    pub fn launches(
-        &self,
-        site: &Site,
-        workspace: &Workspace,
-        load: &Load,
-        over_tcp: bool,
-    ) -> Outcome<Vec<Launch>> {
-        let (recipe, starter) = match self {
-            Self::Open(_) => (OPEN_MPI, "mpirun.openmpi"),
-            Self::Mpich(_) => (MPICH, "mpiexec.hydra"),
-        };
-        need(starter, recipe.packages)?;
-        let program = workspace.build(&recipe)?;
-        let agent = agent(site, workspace)?;
-        let mut line = vec![starter.to_owned()];
-        let mut environment = vec![("TMPDIR", workspace.path().display().to_string())];
-        match self {
-            Self::Open(settings) => {
-                line.extend(open_mpi_options(
-                    *settings,
-                    site,
-                    agent.as_deref(),
-                    workspace,
-                    over_tcp,
-                )?);
-            }
-            Self::Mpich(settings) => {
-                line.extend(hydra_options(site, agent.as_deref()));
-                environment.extend(mpich_environment(*settings, site, over_tcp));
-            }
-        }
-        line.push(program.display().to_string());
-        line.extend([load.bytes.to_string(), load.repeats.to_string()]);
-        Ok(vec![launch(site, line, environment)])
-    }
-}
 
 /// The process that starts all members by this command line.
 pub fn launch(site: &Site, line: Vec<String>, environment: Vec<(&'static str, String)>) -> Launch {
@@ -111,44 +15,6 @@ pub fn launch(site: &Site, line: Vec<String>, environment: Vec<(&'static str, St
     let mut arguments = vec!["-c".to_owned(), format!("{name}exec \"$@\""), "sh".to_owned()];
     arguments.extend(line);
     Launch { enter, program: "sh".into(), arguments, environment, has_children: true }
-}
-
-/// How programs of Open MPI's are compiled; `source` and `program` are those of MPI_Bcast.
-pub const OPEN_MPI: Recipe = Recipe {
-    compiler: "mpicc.openmpi",
-    packages: "openmpi-bin libopenmpi-dev",
-    language: "c",
-    source: SOURCE,
-    libraries: &[],
-    program: "openmpi_bcast",
-};
-
-const MPICH: Recipe = Recipe {
-    compiler: "mpicc.mpich",
-    packages: "mpich libmpich-dev",
-    program: "mpich_bcast",
-    ..OPEN_MPI
-};
-
-fn open_mpi_options(
-    settings: OpenMpi,
-    site: &Site,
-    agent: Option<&Path>,
-    workspace: &Workspace,
-    over_tcp: bool,
-) -> Outcome<Vec<String>> {
-    let mut options = open_mpi_start(site, agent, workspace, over_tcp)?;
-    // Members share processors: one that waits yields.
-    options.extend(words("--mca mpi_yield_when_idle 1"));
-    if let OpenMpi::Forced { algorithm, segment_bytes } = settings {
-        let number = algorithm as u32;
-        options.extend(words(&format!(
-            "--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_bcast_algorithm {number} \
-             --mca coll_tuned_bcast_algorithm_chain_fanout 1 \
-             --mca coll_tuned_bcast_algorithm_segmentsize {segment_bytes}"
-        )));
-    }
-    Ok(options)
 }
 
 /// Options of any program of Open MPI's: where members run, and over what.
@@ -191,24 +57,6 @@ pub fn hydra_options(site: &Site, agent: Option<&Path>) -> Vec<String> {
     }
     options.extend(["-n".to_owned(), site.hosts.len().to_string()]);
     options
-}
-
-fn mpich_environment(settings: Mpich, site: &Site, over_tcp: bool) -> Vec<(&'static str, String)> {
-    // As for Open MPI.
-    let mut environment = vec![("MPIR_CVAR_POLLS_BEFORE_YIELD", "1".to_owned())];
-    if over_tcp {
-        environment.extend(mpich_over_tcp(site));
-    }
-    if let Mpich::Ring { chunk_bytes } = settings {
-        environment.extend([
-            ("MPIR_CVAR_BCAST_INTRA_ALGORITHM", "nb".to_owned()),
-            ("MPIR_CVAR_IBCAST_INTRA_ALGORITHM", "tsp_ring".to_owned()),
-            ("MPIR_CVAR_IBCAST_RING_CHUNK_SIZE", chunk_bytes.to_string()),
-            // By rendezvous, UCX's choice for chunks of this size, the ring does not pipeline.
-            ("UCX_RNDV_THRESH", "1m".to_owned()),
-        ]);
-    }
-    environment
 }
 
 /// By default MPICH detects that all hosts are one machine, and uses shared memory.

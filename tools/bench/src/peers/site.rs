@@ -1,6 +1,4 @@
-//! Where peers run, and what is sent there.
-
-use lab::Link;
+//! Where peers run.
 
 use crate::member_processes::Host;
 
@@ -13,14 +11,4 @@ pub struct Site {
     pub device: &'static str,
     /// Whether each host is a network namespace, not this machine.
     pub is_lab: bool,
-    /// The links, if they are shaped.
-    pub link: Option<Link>,
-}
-
-/// What is sent in one turn.
-#[derive(Clone, Copy, Debug)]
-pub struct Load {
-    pub bytes: u64,
-    /// How many transfers one after another.
-    pub repeats: u32,
 }

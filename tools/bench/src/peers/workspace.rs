@@ -14,17 +14,14 @@ use tempfile::TempDir;
 use crate::outcome::Outcome;
 
 const PREFIX: &str = "rdmc-peers-";
-/// A file system in memory.
-const MEMORY: &str = "/dev/shm";
 /// The clocks, contents and lines that all programs of peers share.
-const MEASURE: &str = include_str!("../../peers/measure.h");
+const MEASURE: &str = include_str!("../../../compare/peers/measure.h");
 /// What programs of collective operations share.
-const COLLECTIVES: &str = include_str!("../../peers/collectives.h");
+const COLLECTIVES: &str = include_str!("../../../compare/peers/collectives.h");
 
 #[derive(Debug)]
 pub struct Workspace {
     directory: TempDir,
-    memory: Option<TempDir>,
     meetings: u32,
 }
 
@@ -46,24 +43,14 @@ impl Workspace {
     /// An empty one in the system's directory for temporary files.
     pub fn open() -> Outcome<Self> {
         remove_leftovers(&env::temp_dir());
-        remove_leftovers(Path::new(MEMORY));
         let directory = fresh_directory(&env::temp_dir())?;
         fs::write(directory.path().join("measure.h"), MEASURE)?;
         fs::write(directory.path().join("collectives.h"), COLLECTIVES)?;
-        Ok(Self { directory, memory: None, meetings: 0 })
+        Ok(Self { directory, meetings: 0 })
     }
 
     pub fn path(&self) -> &Path {
         self.directory.path()
-    }
-
-    /// A directory for objects as files, in memory where the system has such a place.
-    pub fn memory(&mut self) -> Outcome<&Path> {
-        let place = Path::new(MEMORY);
-        if self.memory.is_none() && place.is_dir() {
-            self.memory = Some(fresh_directory(place)?);
-        }
-        Ok(self.memory.as_ref().map_or(self.directory.path(), TempDir::path))
     }
 
     /// A fresh directory in which the members of one turn find each other.
