@@ -1,5 +1,6 @@
 """`./dev bench peers`, `trees`, `push`, `hosts`, `python` and `copies`: programs that are started on hosts of a lab, or on this machine, and
-timed. Exit codes: 0 when done, 1 when something failed, 2 when the arguments are invalid, 130 when interrupted."""
+timed. `--programs DIRECTORY` before them is where cargo has built those of this repository. Exit codes: 0 when done, 1 when something failed, 2
+when the arguments are invalid, 130 when interrupted."""
 
 import argparse
 import os
@@ -34,7 +35,7 @@ def _interrupted(*_: object) -> NoReturn:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", allow_abbrev=False)
-    parser.add_argument("--programs", type=Path, default=Path("target/release"), help="where cargo has built rdmc, rdmc-bench and rdmc-lab (%(default)s)")
+    parser.add_argument("--programs", type=Path, default=Path("target/release"), help=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, (module, text) in COMMANDS.items():
         module.add_options(commands.add_parser(name, help=text, description=text, allow_abbrev=False))

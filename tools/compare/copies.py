@@ -39,8 +39,8 @@ def _row(args: argparse.Namespace, receivers: int, way: str, runs: list[Run], tr
     seconds = sorted(run.seconds for run in runs)
     limit_s = args.bytes * 8 / args.rate
     return {
-        "receivers": receivers, "mbit": args.rate / 1e6, "length": show_size(args.bytes), "way": WAYS[way].name, "s": measured_number(median(seconds)),
-        "fastest_s": measured_number(median(seconds[:1])), "slowest_s": measured_number(median(seconds[-1:])),
+        "receivers": receivers, "mbit": args.rate / 1e6 if args.rate % 10**6 else args.rate // 10**6, "length": show_size(args.bytes), "way": WAYS[way].name,
+        "s": measured_number(median(seconds)), "fastest_s": measured_number(median(seconds[:1])), "slowest_s": measured_number(median(seconds[-1:])),
         "limit_s": measured_number(limit_s), "of_limit": measured_number(limit_s / median(seconds)),
         "cores_busy": measured_number(median([run.busy for run in runs])), "trouble": trouble}
 

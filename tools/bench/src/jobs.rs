@@ -10,7 +10,11 @@ use plan::{
 use rdmc::{Algorithm, Fabric};
 use serde_json::{Value, json};
 
-use crate::{links, member::Job, outcome::Outcome};
+use crate::{
+    links,
+    member::{Job, why_through_sockets},
+    outcome::Outcome,
+};
 
 /// Print orders for members, which take one message with these settings
 #[derive(Debug, clap::Args)]
@@ -66,8 +70,7 @@ fn settings(text: &str) -> Result<Settings, String> {
 /// Prints a list in JSON.
 pub fn run(args: &Args) -> Outcome<()> {
     let all = if args.rdmc.is_empty() { args.picked() } else { args.rdmc.clone() };
-    let jobs: Vec<Value> =
-        all.iter().map(|one| one.to_json(args.members, args.bytes)).collect::<Outcome<_>>()?;
+    let jobs: Vec<Value> = all.iter().map(|one| one.to_json(args)).collect::<Outcome<_>>()?;
     println!("{}", Value::from(jobs));
     Ok(())
 }
@@ -113,20 +116,20 @@ impl Args {
 }
 
 impl Settings {
-    fn to_json(self, members: u32, bytes: u64) -> Outcome<Value> {
-        let job = Job::one(self.algorithm, self.block_bytes, bytes).in_group(members, self.window);
+    fn to_json(self, args: &Args) -> Outcome<Value> {
+        let job = Job::one(self.algorithm, self.block_bytes, args.bytes);
+        let job = serde_json::to_value(job.in_group(args.members, self.window))?;
         let mut settings = format!("{}, {}", self.algorithm.name(), size::show(self.block_bytes));
         if let Some(window) = self.window {
             settings += &format!(", window {window}");
         }
         let (path, arguments): (&str, &[&str]) = match self.path {
-            Path::Usual => ("", &[]),
+            Path::Usual if args.rate.is_some() => ("", &[]),
+            Path::Usual => (&why_through_sockets(&Fabric::Tcp), &[]),
             Path::Sockets => (", sockets", &["--through-sockets"]),
             Path::SharedMemory => (", libfabric's shared memory", &["--fabric", "shm"]),
         };
         settings += path;
-        Ok(
-            json!({ "settings": settings, "job": serde_json::to_value(job)?, "arguments": arguments }),
-        )
+        Ok(json!({ "settings": settings, "job": job, "arguments": arguments }))
     }
 }
