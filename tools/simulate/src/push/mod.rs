@@ -34,13 +34,9 @@ pub use canary::PushCanary;
 pub use counts::PushCounts;
 pub use facts::PushEnd;
 pub use many::{ManyHosts, ManyReport};
-pub use scenario::{Fault as PushFault, HostScenario, PushScenario};
+pub use scenario::{HostScenario, PushScenario};
 
-use crate::{
-    options::Options,
-    smaller::Smaller,
-    subject::{Limits, OutcomeOf, Subject},
-};
+use crate::subject::{Limits, Options, OutcomeOf, Smaller, Subject};
 
 impl Subject for PushScenario {
     const OPTION: &'static str = " --pushes";
