@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dice::Dice;
+
 const MILLION: u128 = 1_000_000;
 
 /// A member's clock, as a function of virtual time.
@@ -18,6 +20,14 @@ pub struct Clock {
 impl Clock {
     /// A clock that shows virtual time.
     pub const RIGHT: Self = Self { offset_ns: 0, rate_ppm: MILLION as u64 };
+
+    /// Draws a clock.
+    pub(crate) fn draw(dice: &mut Dice) -> Self {
+        Self {
+            offset_ns: dice.rarely(50, 1, 10_000_000_000),
+            rate_ppm: if dice.percent(50) { dice.between(950_000, 1_050_000) } else { 1_000_000 },
+        }
+    }
 
     /// Returns the time that the clock shows at a virtual time.
     pub fn shows(&self, virtual_ns: u64) -> Duration {

@@ -36,6 +36,11 @@ impl Dice {
         self.between(low.min(most), (2 * low - 1).min(most))
     }
 
+    /// Returns 0, or in `percent` of the cases a number as of [`Dice::magnitude`].
+    pub fn rarely(&mut self, percent: u64, least: u64, most: u64) -> u64 {
+        if self.percent(percent) { self.magnitude(least, most) } else { 0 }
+    }
+
     /// Returns `true` with this probability in percent.
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent

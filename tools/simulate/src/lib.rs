@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod agenda;
 mod campaign;
 mod clock;
 mod copies;
@@ -21,6 +22,7 @@ mod node;
 mod options;
 mod panics;
 mod push;
+mod queue;
 mod shrink;
 mod smaller;
 mod subject;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use transport_sim::{Fault as LinkFault, SimNet};
 
+use crate::dice::Dice;
+
 /// The kinds of faults. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum MemberFault {
@@ -68,6 +70,27 @@ impl MemberFault {
             index += 1;
         }
         all
+    }
+
+    /// Draws one that hits a member and another one, of this many.
+    pub(crate) fn draw_reset(dice: &mut Dice, member: u32, size: u64) -> Self {
+        let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
+        Self::Reset { members: [member, other as u32] }
+    }
+
+    /// Draws one that separates this member from others.
+    pub(crate) fn draw_partition(
+        dice: &mut Dice,
+        member: u32,
+        size: u64,
+        duration: impl FnOnce(&mut Dice) -> Option<u64>,
+    ) -> Self {
+        let mut members: Vec<u32> =
+            (0..size as u32).filter(|&other| other != member && dice.percent(40)).collect();
+        if members.is_empty() {
+            members.push(member);
+        }
+        Self::Partition { members, for_ns: duration(dice) }
     }
 
     /// Returns the index of its kind.

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use transport_sim::{Jitter, LinkConfig, Ports, SimConfig, SimNet};
 
-use crate::{smaller::Smaller, subject::Outcome};
+use crate::{dice::Dice, smaller::Smaller, subject::Outcome};
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
 
 /// See [`SimConfig`].
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -72,6 +75,28 @@ impl NetworkPlan {
             latency_ns: self.latency_ns,
         }
     }
+    /// Draws a network without slow links.
+    pub(crate) fn draw(dice: &mut Dice, rate_bytes_per_s: u64) -> Self {
+        Self {
+            rate_bytes_per_s,
+            latency_ns: dice.rarely(70, 10, 50 * US),
+            block_jitter_percent: dice.rarely(50, 10, 300),
+            delivery_jitter_ns_max: dice.rarely(50, 10, 100 * US),
+            control_jitter_ns_max: dice.rarely(50, 10, 100 * US),
+            loss_detection_ns: dice.rarely(70, 100, MS),
+            silence_timeout_ms: dice.between(2, 20),
+            drain_timeout_ms: dice.between(1, 10),
+            shared_ports: None,
+            cut_through_bytes: None,
+            slow_links: Vec::new(),
+        }
+    }
+
+    /// Draws a lower rate, at which no block takes as long as a stall timeout.
+    pub(crate) fn slower(dice: &mut Dice, rate_bytes_per_s: u64) -> u64 {
+        (rate_bytes_per_s / dice.magnitude(2, 100)).max(1_000_000)
+    }
+
     /// Runs something over the network. A panic is a violation.
     pub(crate) fn run<C: Default, E>(
         &self,
@@ -89,10 +114,7 @@ impl NetworkPlan {
     }
 
     /// Adds scenarios of which this network disturbs less.
-    pub(crate) fn reduce<S: Clone>(
-        to: &mut Smaller<'_, S>,
-        network: impl Fn(&mut S) -> &mut Self,
-    ) {
+    pub(crate) fn reduce<S: Clone>(to: &mut Smaller<'_, S>, network: impl Fn(&mut S) -> &mut Self) {
         to.with(|it| network(it).slow_links.clear());
         to.with(|it| network(it).block_jitter_percent = 0);
         to.with(|it| network(it).delivery_jitter_ns_max = 0);

@@ -69,8 +69,7 @@ impl<C: Default, E> Default for Outcome<C, E> {
 impl<C: Default, E> Outcome<C, E> {
     /// Returns what this returns; an error or a panic is a violation.
     pub fn of(run: impl FnOnce() -> Result<Self, String>) -> Self {
-        caught(run)
-            .unwrap_or_else(|problem| Self { violations: vec![problem], ..Self::default() })
+        caught(run).unwrap_or_else(|problem| Self { violations: vec![problem], ..Self::default() })
     }
 }
 

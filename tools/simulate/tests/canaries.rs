@@ -81,7 +81,8 @@ fn every_canary_of_copies_is_caught() {
 
 #[test]
 fn failing_copies_become_smaller_and_still_fail() {
-    let smaller = smaller::<CopyScenario>(canary::<CopyScenario>("renames-over").unwrap(), PUSH_SEEDS);
+    let smaller =
+        smaller::<CopyScenario>(canary::<CopyScenario>("renames-over").unwrap(), PUSH_SEEDS);
     let things = smaller.before.len() + smaller.versions.iter().map(Vec::len).sum::<usize>();
     assert!(things <= 6, "{smaller}");
 }

@@ -7,8 +7,9 @@ use std::{
 };
 
 use simulate::{
-    Campaign, CopyCounts, CopyScenario, CreationCounts, CreationScenario, GroupCounts, Kinds, Limits, Options, PlannedFault,
-    PushCounts, PushFault, PushScenario, Scenario, Subject, Tally, TeamCounts, TeamScenario, WireCounts, WireScenario,
+    Campaign, CopyCounts, CopyScenario, CreationCounts, CreationScenario, GroupCounts, Kinds,
+    Limits, Options, PlannedFault, PushCounts, PushFault, PushScenario, Scenario, Subject, Tally,
+    TeamCounts, TeamScenario, WireCounts, WireScenario,
 };
 
 /// Runs the same seeds every time and, outside of CI, as many others, which nobody may have run before. Returns the totals of the

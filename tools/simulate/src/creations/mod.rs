@@ -2,15 +2,15 @@
 //! that are lost, with members that begin late, give up, try again, differ, die and start again.
 //!
 //! [`connections`] has the shared connections, [`dials`] those that are being made, [`links`] what is reserved on them, [`seat`]
-//! what a member's application does, [`agenda`] what happens when, [`verdict`] which errors are right, and [`world`] advances
+//! what a member's application does, [`event`] what happens, [`verdict`] which errors are right, and [`world`] advances
 //! time, injects faults, and judges.
 
-mod agenda;
 mod canary;
 mod connections;
 mod counts;
 mod dials;
 mod draw;
+mod event;
 mod links;
 mod node;
 mod scenario;

@@ -13,11 +13,11 @@ use rdmc::{
 };
 
 use super::{
-    agenda::{Agenda, Answer, Event},
     canary::CreationCanary,
     connections::Connections,
     counts::CreationCounts,
     dials::{Dialer, Dialing, Dials},
+    event::{Answer, Event},
     links::{End, Held, Links, Simulated, name, place},
     node::{Node, address, at, choice, context_at, links, question},
     scenario::CreationScenario,
@@ -25,7 +25,9 @@ use super::{
     seats::Seats,
     verdict::{LOST, REFUSED, RETRY_NS, judge},
 };
-use crate::{counts::Most, dice::Dice, options::Options, subject::Outcome, trace::Trace};
+use crate::{
+    counts::Most, dice::Dice, options::Options, queue::Queue, subject::Outcome, trace::Trace,
+};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 41;
@@ -54,7 +56,7 @@ struct World<'a> {
     options: Options<CreationCanary>,
     dice: Dice,
     now_ns: u64,
-    agenda: Agenda,
+    agenda: Queue<u64, Event>,
     nodes: Vec<Option<Node>>,
     lives: Vec<u32>,
     links: Rc<RefCell<Links>>,
@@ -75,7 +77,7 @@ impl<'a> World<'a> {
             options,
             dice: Dice::new(scenario.seed, PURPOSE),
             now_ns: 0,
-            agenda: Agenda::default(),
+            agenda: Queue::default(),
             nodes: scenario.contexts.iter().map(|_| None).collect(),
             lives: vec![0; scenario.contexts.len()],
             links: Rc::default(),
@@ -110,7 +112,9 @@ impl<'a> World<'a> {
     }
 
     fn plan(&mut self, at_ns: u64, event: Event) {
-        self.agenda.plan(&mut self.dice, at_ns.max(self.now_ns), event);
+        // Nothing may depend on the order within one instant, so it is random.
+        let order = self.dice.below(u64::MAX);
+        self.agenda.plan(at_ns.max(self.now_ns), order, event);
     }
 
     /// Returns when something arrives that is sent now.
@@ -142,7 +146,7 @@ impl<'a> World<'a> {
             if self.now_ns >= self.disturbed_ns && self.seats.unfinished().is_empty() {
                 return;
             }
-            let Some((at_ns, event)) = self.agenda.pop() else {
+            let Some((at_ns, order, event)) = self.agenda.pop() else {
                 return self.violation("nothing is left to do, and groups do not stand".into());
             };
             self.counts.steps += 1;
@@ -151,7 +155,7 @@ impl<'a> World<'a> {
                 let groups = self.seats.unfinished();
                 return self.violation(format!("groups {groups:?}, from 0, do not stand"));
             }
-            self.trace.digest(&[at_ns]);
+            self.trace.digest(&[at_ns, order]);
             self.note(format_args!("{event:?}"));
             self.happen(event);
             self.settle();
@@ -489,7 +493,8 @@ impl<'a> World<'a> {
 
     fn wake(&mut self, context: usize, life: u32, due_ns: u64) {
         let at_ns = due_ns.max(self.now_ns);
-        if !self.agenda.wakes((context, life), at_ns) {
+        let wakes = |event: &Event| matches!(event, Event::Wake { context: of, life: its } if (*of, *its) == (context, life));
+        if !self.agenda.until(at_ns).any(wakes) {
             self.plan(at_ns, Event::Wake { context, life });
         }
     }

@@ -4,23 +4,49 @@ use std::collections::VecDeque;
 
 use engine::{Error, Event};
 use rdmc::{Failure, ReadLease, Region};
+use transport_sim::SimNet;
 
 use super::{
-    actor::{Actor, Here, Order},
     book::{Book, MemberBook},
     canary::Canary,
     checks,
     memory::{Memory, Whole},
     scenario::{Answer, ApplicationPlan, Fault, Scenario, SendPlan, Told},
 };
-use crate::{counts::End, dice::Dice};
+use crate::{counts::End, dice::Dice, node::MemberEngine};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 2;
 
-/// One group's application at one member.
+/// What an application may use while it is called.
+pub(super) struct Here<'a> {
+    /// Its member's engine.
+    pub(super) engine: &'a mut MemberEngine,
+    /// The planted bug.
+    pub(super) canary: Option<Canary>,
+    /// Virtual time.
+    pub(super) now_ns: u64,
+    /// Where facts and violations go.
+    pub(super) book: &'a mut Book,
+    /// For notes in the trace.
+    pub(super) network: &'a SimNet,
+}
+
+/// An order of the scenario to an application.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Order {
+    /// Abort the group now.
+    Abort,
+    /// Refuse the next message.
+    Refuse,
+    /// Provide no memory any more.
+    FallSilent,
+}
+
+/// One group's application at one member. It is never called while its member is stopped or after it has died, and reports errors
+/// to [`Book::violated`].
 #[derive(Debug)]
-pub struct Application {
+pub(super) struct Application {
     /// Index of the group.
     group: usize,
     number: u64,
@@ -52,7 +78,7 @@ pub struct Application {
 
 impl Application {
     /// Makes the application of a group that is about to be created.
-    pub fn new(scenario: &Scenario, group: usize, rank: u32) -> Self {
+    pub(super) fn new(scenario: &Scenario, group: usize, rank: u32) -> Self {
         let plan = &scenario.groups[group];
         let is_root = plan.root == rank;
         let application = plan.applications[rank as usize].clone();
@@ -307,10 +333,9 @@ impl Application {
         self.facts(here.book).end = Some((here.now_ns, end));
         checks::ended(here.book, self.group, self.rank);
     }
-}
 
-impl Actor for Application {
-    fn event(&mut self, event: Event, here: &mut Here<'_>) {
+    /// Processes an event of its group.
+    pub(super) fn event(&mut self, event: Event, here: &mut Here<'_>) {
         self.remark(here, || match &event {
             Event::Failed { failure, regions } => format!("{failure}; {} regions", regions.len()),
             other => format!("{other:?}"),
@@ -366,7 +391,8 @@ impl Actor for Application {
         }
     }
 
-    fn next_wake_ns(&self) -> Option<u64> {
+    /// Returns when [`Application::wake`] is to be called, in virtual time.
+    pub(super) fn next_wake_ns(&self) -> Option<u64> {
         if self.has_ended {
             return None;
         }
@@ -378,7 +404,8 @@ impl Actor for Application {
         send_ns.into_iter().chain(close_ns).chain(patience_ns).chain(answer_ns).min()
     }
 
-    fn wake(&mut self, here: &mut Here<'_>) {
+    /// Called at [`Application::next_wake_ns`].
+    pub(super) fn wake(&mut self, here: &mut Here<'_>) {
         while self.sends.front().is_some_and(|send| send.at_ns <= here.now_ns) {
             let Some(send) = self.sends.pop_front() else { break };
             self.send(&send, here);
@@ -402,7 +429,8 @@ impl Actor for Application {
         }
     }
 
-    fn obey(&mut self, order: Order, here: &mut Here<'_>) {
+    /// Executes an order of the scenario.
+    pub(super) fn obey(&mut self, order: Order, here: &mut Here<'_>) {
         match order {
             Order::Abort => self.abort(here, "ordered by the scenario"),
             Order::Refuse => self.refuses = true,
@@ -413,19 +441,21 @@ impl Actor for Application {
         }
     }
 
-    /// Tries to write what is still being sent or passed on.
-    fn look_around(&mut self, here: &mut Here<'_>) {
+    /// Called now and then when it has got all events so far: tries to write what is still being sent or passed on.
+    pub(super) fn look_around(&mut self, here: &mut Here<'_>) {
         if self.plan.rude && !self.has_ended {
             let outcome = self.memory.check_kept();
             self.check(here, outcome);
         }
     }
 
-    fn has_ended(&self) -> bool {
+    /// Returns whether it has got its last event.
+    pub(super) fn has_ended(&self) -> bool {
         self.has_ended
     }
 
-    fn finish(&mut self, book: &mut Book) {
+    /// Checks all memory, after its member's engine and its memory references were dropped.
+    pub(super) fn finish(&mut self, book: &mut Book) {
         self.lease = None;
         if let Err(what) = self.memory.finish() {
             book.violated(format!("member {}, group {}: {what}", self.rank, self.group));

@@ -234,7 +234,12 @@ impl Trial<'_> {
     }
 
     /// Returns whether this fault, together with similar ones, has delayed something for this long.
-    fn is_held_for(&self, fault: &Injected, limit_ns: u64, like: impl Fn(&Injected) -> bool) -> bool {
+    fn is_held_for(
+        &self,
+        fault: &Injected,
+        limit_ns: u64,
+        like: impl Fn(&Injected) -> bool,
+    ) -> bool {
         let held = |fault: &Injected| fault.what.holds_ns().min(self.at_ns - fault.at_ns);
         let all: u64 =
             self.book.faults_until(self.at_ns).filter(|other| like(other)).map(held).sum();

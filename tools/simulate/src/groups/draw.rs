@@ -112,49 +112,30 @@ fn network(dice: &mut Dice, size: u32) -> NetworkPlan {
     // Most runs are much shorter than all timeouts, some much longer.
     let rate_bytes_per_s = 1_000_000_000 / dice.pick(&[1, 1, 1, 10, 100]);
     let slow_count = if size > 1 && dice.percent(20) { dice.between(1, 2) } else { 0 };
+    let network = NetworkPlan::draw(dice, rate_bytes_per_s);
     NetworkPlan {
-        rate_bytes_per_s,
-        latency_ns: rarely(dice, 70, 10, 50 * US),
-        block_jitter_percent: rarely(dice, 50, 10, 300),
-        delivery_jitter_ns_max: rarely(dice, 50, 10, 100 * US),
-        control_jitter_ns_max: rarely(dice, 50, 10, 100 * US),
-        loss_detection_ns: rarely(dice, 70, 100, MS),
-        silence_timeout_ms: dice.between(2, 20),
-        drain_timeout_ms: dice.between(1, 10),
         shared_ports: dice
             .percent(30)
             .then(|| (dice.magnitude(8, 4_000), dice.between(1, 4) as u32)),
         cut_through_bytes: dice.percent(50).then(|| dice.magnitude(1, 2_000)),
         slow_links: (0..slow_count)
             .map(|_| {
-                let rate_bytes_per_s = slow_rate(dice, rate_bytes_per_s);
+                let rate_bytes_per_s = NetworkPlan::slower(dice, rate_bytes_per_s);
                 SlowLink { members: two(dice), rate_bytes_per_s }
             })
             .collect(),
+        ..network
     }
 }
 
-/// Returns 0, or in `percent` of the cases a value of any magnitude.
-fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
-    if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
-}
-
-/// Returns a lower rate, at which no block takes as long as the stall timeout.
-fn slow_rate(dice: &mut Dice, rate: u64) -> u64 {
-    (rate / dice.magnitude(2, 100)).max(1_000_000)
-}
-
 fn member(dice: &mut Dice, rate: u64) -> MemberPlan {
-    let clock = Clock {
-        offset_ns: rarely(dice, 50, 1, 10_000 * MS),
-        rate_ppm: if dice.percent(50) { dice.between(950_000, 1_050_000) } else { 1_000_000 },
-    };
+    let clock = Clock::draw(dice);
     MemberPlan {
-        start_ns: rarely(dice, 25, 10, MS),
-        poll_delay_ns_max: rarely(dice, 25, 10, 20 * US),
+        start_ns: dice.rarely(25, 10, MS),
+        poll_delay_ns_max: dice.rarely(25, 10, 20 * US),
         batch: if dice.percent(20) { dice.between(1, 3) as u32 } else { 0 },
         clock,
-        rate_bytes_per_s: dice.percent(10).then(|| slow_rate(dice, rate)),
+        rate_bytes_per_s: dice.percent(10).then(|| NetworkPlan::slower(dice, rate)),
         beside_ns: 0,
     }
 }
@@ -168,17 +149,17 @@ fn group(dice: &mut Dice, size: u32, number: u64) -> GroupPlan {
     let mut at_ns = 0;
     let mut sends = Vec::new();
     for _ in 0..count {
-        at_ns += rarely(dice, 20, 100, 2 * MS);
+        at_ns += dice.rarely(20, 100, 2 * MS);
         let is_small = are_many && dice.percent(90);
         let bytes = if is_small { dice.below(81) as usize } else { length(dice, block_bytes) };
         sends.push(SendPlan { at_ns, bytes, shared: dice.percent(20) });
     }
     let closes_early = dice.percent(5);
-    let close_ns = if closes_early { dice.below(at_ns + 1) } else { rarely(dice, 20, 100, 2 * MS) };
+    let close_ns = if closes_early { dice.below(at_ns + 1) } else { dice.rarely(20, 100, 2 * MS) };
     GroupPlan {
         number,
         after: None,
-        start_ns: rarely(dice, 15, 10, 3 * MS),
+        start_ns: dice.rarely(15, 10, 3 * MS),
         algorithm: dice.pick(&Algorithm::ALL).name().to_owned(),
         root: dice.below(u64::from(size)) as u32,
         rack: dice.between(1, 4) as u32,
@@ -214,14 +195,14 @@ fn application(dice: &mut Dice) -> ApplicationPlan {
     let answer = match dice.below(10) {
         0 | 1 => Answer::Late { ns_max: dice.magnitude(10, MS / 2) },
         2 => Answer::Larger { bytes: dice.magnitude(1, 300) as usize },
-        3 => Answer::Wrong { too_small: dice.percent(50), then_ns: rarely(dice, 50, 10, MS / 2) },
+        3 => Answer::Wrong { too_small: dice.percent(50), then_ns: dice.rarely(50, 10, MS / 2) },
         _ => Answer::Exact,
     };
     ApplicationPlan {
         window: (dice.between(1, 8) as u32, dice.between(1, 8) as u32),
         report_blocks: dice.percent(30),
         answer,
-        close_ns: dice.percent(70).then(|| rarely(dice, 50, 10, 3 * MS)),
+        close_ns: dice.percent(70).then(|| dice.rarely(50, 10, 3 * MS)),
         rude: dice.percent(10),
     }
 }
@@ -239,17 +220,12 @@ fn faults(dice: &mut Dice, scenario: &Scenario) -> Vec<PlannedFault<Fault>> {
     };
     let moved: u64 = scenario.groups.iter().map(blocks).sum();
     let steps = u64::from(scenario.size()) * (2 * moved + 6);
-    let mut faults: Vec<PlannedFault<Fault>> = Vec::new();
-    for _ in 0..count {
-        let together = faults.last().map(|fault| fault.step).filter(|_| dice.percent(30));
-        let step = together.unwrap_or_else(|| dice.between(1, steps));
+    PlannedFault::draw(dice, count, steps, 30, |dice, step| {
         let what = fault(dice, scenario);
         // Messages are announced early in a run, and can be refused only then.
         let early = matches!(what, Fault::Refuse { .. } | Fault::Mute { .. }) && dice.percent(70);
-        faults.push(PlannedFault { step: if early { step.div_ceil(10) } else { step }, what });
-    }
-    faults.sort_by_key(|fault| fault.step);
-    faults
+        PlannedFault { step: if early { step.div_ceil(10) } else { step }, what }
+    })
 }
 
 fn fault(dice: &mut Dice, scenario: &Scenario) -> Fault {
@@ -258,27 +234,19 @@ fn fault(dice: &mut Dice, scenario: &Scenario) -> Fault {
     let group = dice.below(scenario.groups.len() as u64) as usize;
     match dice.below(16) {
         0..=3 => Fault::Member(MemberFault::Kill { member }),
-        4 | 5 if size > 1 => {
-            let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
-            Fault::Member(MemberFault::Reset { members: [member, other as u32] })
-        }
+        4 | 5 if size > 1 => Fault::Member(MemberFault::draw_reset(dice, member, size)),
         6 | 7 => Fault::Member(MemberFault::Freeze { member, for_ns: duration(dice) }),
         8 | 9 => {
             Fault::Member(MemberFault::Pause { member, for_ns: duration(dice).unwrap_or(100 * MS) })
         }
         10 | 11 if size > 1 => {
-            let mut members: Vec<u32> =
-                (0..size as u32).filter(|&other| other != member && dice.percent(40)).collect();
-            if members.is_empty() {
-                members.push(member);
-            }
-            Fault::Member(MemberFault::Partition { members, for_ns: duration(dice) })
+            Fault::Member(MemberFault::draw_partition(dice, member, size, duration))
         }
         12 => Fault::Abort { member, group },
         13 => Fault::Refuse { member, group },
         14 => Fault::Mute { member, group },
         _ => {
-            let bytes_per_s = slow_rate(dice, scenario.network.rate_bytes_per_s);
+            let bytes_per_s = NetworkPlan::slower(dice, scenario.network.rate_bytes_per_s);
             Fault::Member(MemberFault::Rate { member, bytes_per_s })
         }
     }

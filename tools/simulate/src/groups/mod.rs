@@ -4,7 +4,6 @@
 //! injected at each step. Applications record events ([`book`]) and check memory when it is returned; [`checks`] judges the
 //! recorded facts alone. [`world`] advances time and injects faults.
 
-mod actor;
 mod application;
 mod beside;
 mod book;

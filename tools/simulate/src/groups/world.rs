@@ -1,17 +1,12 @@
 //! Runs a scenario: advances virtual time, runs members, and injects faults.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use engine::{Counters, Engine, Event, Failure};
 use transport_sim::{SimLink, SimNet};
 
 use super::{
-    actor::{Actor, Here, Order},
-    application::Application,
+    application::{Application, Here, Order},
     beside::Beside,
     book::Book,
     canary::{Canary, Planted},
@@ -20,6 +15,7 @@ use super::{
     scenario::{Fault, Scenario},
 };
 use crate::{
+    agenda::Agenda,
     counts::{Basics, End, Ends, Slowest},
     dice::Dice,
     faults::InjectedFault,
@@ -56,7 +52,7 @@ enum Due {
     Look,
     /// A deadline of its engine has come.
     Deadline,
-    /// A wake-up time of one of its actors has come.
+    /// A wake-up time of one of its applications has come.
     Wake,
     /// A group of one member is created beside the others.
     Beside,
@@ -67,7 +63,7 @@ struct Member {
     watch: Watch,
     /// Links by index of the group, until it is created.
     links: Vec<Vec<(u32, SimLink)>>,
-    actors: Vec<Box<dyn Actor>>,
+    applications: Vec<Application>,
     /// Groups of one member that come and go.
     beside: Beside,
     /// Whether each group, by index, has been started.
@@ -76,8 +72,6 @@ struct Member {
     current: BTreeMap<u64, usize>,
     /// The member is stopped until this time; `u64::MAX`: for ever.
     held_until_ns: u64,
-    /// Its entries in the agenda.
-    planned: BTreeMap<Due, u64>,
 }
 
 struct World<'a> {
@@ -85,8 +79,7 @@ struct World<'a> {
     options: Options<Canary>,
     network: &'a SimNet,
     members: Vec<Member>,
-    /// Scheduled actions: time, order within an instant, member, action.
-    agenda: BinaryHeap<Reverse<(u64, u64, usize, Due)>>,
+    agenda: Agenda<Due>,
     book: Book,
     dice: Dice,
     step: u64,
@@ -98,7 +91,11 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(scenario: &'a Scenario, options: Options<Canary>, network: &'a SimNet) -> Result<Self, String> {
+    fn new(
+        scenario: &'a Scenario,
+        options: Options<Canary>,
+        network: &'a SimNet,
+    ) -> Result<Self, String> {
         scenario.check()?;
         let mut members: Vec<Member> = (0..scenario.size())
             .map(|rank| Member::new(scenario, options, network, rank))
@@ -124,7 +121,7 @@ impl<'a> World<'a> {
             options,
             network,
             members,
-            agenda: BinaryHeap::new(),
+            agenda: Agenda::default(),
             book: Book::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
             step: 0,
@@ -149,15 +146,9 @@ impl<'a> World<'a> {
         self.network.now().as_nanos() as u64
     }
 
-    /// Schedules an action, unless it is scheduled for an earlier time.
     fn plan(&mut self, rank: usize, due: Due, at_ns: u64) {
-        let planned = self.members[rank].planned.entry(due).or_insert(u64::MAX);
-        if at_ns < *planned {
-            *planned = at_ns;
-            // Nothing may depend on the order within one instant, so it is random.
-            let order = self.dice.below(u64::MAX);
-            self.agenda.push(Reverse((at_ns, order, rank, due)));
-        }
+        // Nothing may depend on the order within one instant, so it is random.
+        self.agenda.plan(rank, due, at_ns, || self.dice.below(u64::MAX));
     }
 
     /// Runs until all members that can end have ended, or a check fails.
@@ -184,17 +175,14 @@ impl<'a> World<'a> {
 
     /// Returns whether a member has yet to disturb the run by itself.
     fn is_something_planned(&self) -> bool {
-        let disturbs = |due: &Due| matches!(due, Due::Start(_) | Due::Wake);
-        self.members
-            .iter()
-            .filter(|member| member.can_end())
-            .any(|member| member.planned.keys().any(disturbs))
+        let disturbs = |due| matches!(due, Due::Start(_) | Due::Wake);
+        let mut planned = self.agenda.planned();
+        planned.any(|(rank, due)| self.members[rank].can_end() && disturbs(due))
     }
 
     /// Executes the next step. Returns `false` if there is none.
     fn advance(&mut self) -> bool {
-        let next = self.agenda.peek().map(|&Reverse((at_ns, ..))| at_ns);
-        let reporting = match next {
+        let reporting = match self.agenda.next_ns() {
             Some(at_ns) => self.network.run_until(Duration::from_nanos(at_ns)),
             None => self.network.step(),
         };
@@ -202,17 +190,12 @@ impl<'a> World<'a> {
             self.notify(rank);
             return true;
         }
-        let Some(Reverse((at_ns, _, rank, due))) = self.agenda.pop() else { return false };
-        let member = &mut self.members[rank];
-        // The action was rescheduled for an earlier time, and may be done.
-        if member.planned.get(&due) != Some(&at_ns) {
-            return true;
-        }
-        member.planned.remove(&due);
-        if member.held_until_ns > at_ns {
-            if member.held_until_ns < u64::MAX {
-                let until_ns = member.held_until_ns;
-                self.plan(rank, due, until_ns);
+        let has_more = self.agenda.next_ns().is_some();
+        let Some((at_ns, rank, due)) = self.agenda.pop() else { return has_more };
+        let held_until_ns = self.members[rank].held_until_ns;
+        if held_until_ns > at_ns {
+            if held_until_ns < u64::MAX {
+                self.plan(rank, due, held_until_ns);
             }
             return true;
         }
@@ -222,7 +205,7 @@ impl<'a> World<'a> {
 
     /// Schedules a poll of a member for which something has completed.
     fn notify(&mut self, rank: usize) {
-        self.with_started(rank, |actor, here| actor.look_around(here));
+        self.with_started(rank, |it, here| it.look_around(here));
         let delay_ns_max = self.scenario.members[rank].poll_delay_ns_max;
         let at_ns = self.now_ns() + self.dice.between(0, delay_ns_max);
         if delay_ns_max == 0 && self.members[rank].held_until_ns <= at_ns {
@@ -239,9 +222,9 @@ impl<'a> World<'a> {
             Due::Beside => self.create_beside(rank),
             Due::Wake => {
                 self.disturbed_ns = self.disturbed_ns.max(self.now_ns());
-                self.with_started(rank, |actor, here| {
-                    if actor.next_wake_ns().is_some_and(|at_ns| at_ns <= here.now_ns) {
-                        actor.wake(here);
+                self.with_started(rank, |it, here| {
+                    if it.next_wake_ns().is_some_and(|at_ns| at_ns <= here.now_ns) {
+                        it.wake(here);
                     }
                 });
                 self.look(rank);
@@ -270,7 +253,7 @@ impl<'a> World<'a> {
     fn create_beside(&mut self, rank: usize) {
         let member = &mut self.members[rank];
         let Some(engine) = &mut member.engine else { return };
-        if member.actors.iter().all(|actor| actor.has_ended()) {
+        if member.applications.iter().all(|it| it.has_ended()) {
             return;
         }
         let stall_timeout = self.scenario.groups[0].stall_timeout();
@@ -307,7 +290,7 @@ impl<'a> World<'a> {
     fn start_followers(&mut self, rank: usize) {
         for (index, group) in self.scenario.groups.iter().enumerate() {
             let member = &self.members[rank];
-            let is_next = group.after.is_some_and(|after| member.actors[after].has_ended());
+            let is_next = group.after.is_some_and(|after| member.applications[after].has_ended());
             if is_next && !member.has_started[index] {
                 let at_ns = self.now_ns() + group.start_ns;
                 match group.start_ns {
@@ -324,8 +307,8 @@ impl<'a> World<'a> {
         let deadline = member.engine.as_ref().and_then(MemberEngine::next_deadline);
         let clock = self.scenario.members[rank].clock;
         let started =
-            member.actors.iter().zip(&member.has_started).filter(|(_, started)| **started);
-        let wake_ns = started.filter_map(|(actor, _)| actor.next_wake_ns()).min();
+            member.applications.iter().zip(&member.has_started).filter(|(_, started)| **started);
+        let wake_ns = started.filter_map(|(it, _)| it.next_wake_ns()).min();
         let has_more = member.watch.has_more();
         if let Some(deadline) =
             deadline.filter(|_| self.options.canary != Some(Canary::MissesDeadlines))
@@ -346,12 +329,12 @@ impl<'a> World<'a> {
             return;
         }
         match self.members[rank].current.get(&event.group()).copied() {
-            Some(index) => self.act(rank, index, |actor, here| actor.event(event, here)),
+            Some(index) => self.act(rank, index, |it, here| it.event(event, here)),
             None => self.book.violated(format!("member {rank}: {event:?} of no group")),
         }
     }
 
-    fn with_started(&mut self, rank: usize, mut act: impl FnMut(&mut dyn Actor, &mut Here<'_>)) {
+    fn with_started(&mut self, rank: usize, mut act: impl FnMut(&mut Application, &mut Here<'_>)) {
         for group in 0..self.scenario.groups.len() {
             if self.members[rank].has_started[group] {
                 self.act(rank, group, &mut act);
@@ -360,9 +343,16 @@ impl<'a> World<'a> {
     }
 
     /// Has a member act in a group, unless it has died.
-    fn act(&mut self, rank: usize, group: usize, act: impl FnOnce(&mut dyn Actor, &mut Here<'_>)) {
+    fn act(
+        &mut self,
+        rank: usize,
+        group: usize,
+        act: impl FnOnce(&mut Application, &mut Here<'_>),
+    ) {
         let now_ns = self.now_ns();
-        let Member { engine: Some(engine), actors, .. } = &mut self.members[rank] else { return };
+        let Member { engine: Some(engine), applications, .. } = &mut self.members[rank] else {
+            return;
+        };
         let mut here = Here {
             engine,
             now_ns,
@@ -370,7 +360,7 @@ impl<'a> World<'a> {
             book: &mut self.book,
             network: self.network,
         };
-        act(actors[group].as_mut(), &mut here);
+        act(&mut applications[group], &mut here);
     }
 
     /// Returns whether all groups have ended that can end.
@@ -380,9 +370,9 @@ impl<'a> World<'a> {
 
     fn describe_living(&self) -> String {
         let living = |(rank, member): (usize, &Member)| {
-            let actors = member.actors.iter().enumerate();
+            let applications = member.applications.iter().enumerate();
             let groups: Vec<usize> =
-                actors.filter(|(_, actor)| !actor.has_ended()).map(|(index, _)| index).collect();
+                applications.filter(|(_, it)| !it.has_ended()).map(|(index, _)| index).collect();
             (member.can_end() && !groups.is_empty())
                 .then(|| format!("member {rank} in groups {groups:?}"))
         };
@@ -427,7 +417,7 @@ impl<'a> World<'a> {
             if self.options.trace_events > 0 { self.network.trace() } else { String::new() };
         for member in &mut self.members {
             if member.engine.take().is_some() && self.book.violations.is_empty() {
-                member.actors.iter_mut().for_each(|actor| actor.finish(&mut self.book));
+                member.applications.iter_mut().for_each(|it| it.finish(&mut self.book));
             }
         }
         let blame = checks::failures(&mut self.book, self.scenario);
@@ -490,10 +480,10 @@ impl<'a> World<'a> {
         let (rank, now_ns) = (rank as usize, self.now_ns());
         let member = &self.members[rank];
         let runs = member.engine.is_some() && member.held_until_ns <= now_ns;
-        if !runs || !member.has_started[group] || member.actors[group].has_ended() {
+        if !runs || !member.has_started[group] || member.applications[group].has_ended() {
             return;
         }
-        self.act(rank, group, |actor, here| actor.obey(order, here));
+        self.act(rank, group, |it, here| it.obey(order, here));
         self.look(rank);
     }
 
@@ -506,8 +496,8 @@ impl<'a> World<'a> {
         self.network.kill(rank);
         let member = &mut self.members[rank];
         if member.engine.take().is_some() {
-            member.planned.clear();
-            member.actors.iter_mut().for_each(|actor| actor.finish(&mut self.book));
+            self.agenda.forget(rank);
+            member.applications.iter_mut().for_each(|it| it.finish(&mut self.book));
         }
     }
 }
@@ -520,17 +510,16 @@ impl Member {
         });
         let (node, watch) = Node::new(network.member(), plan.clock, plan.batch, planted);
         let groups = 0..scenario.groups.len();
-        let actor = |group| -> Box<dyn Actor> { Box::new(Application::new(scenario, group, rank)) };
+        let application = |group| Application::new(scenario, group, rank);
         Self {
             engine: Some(Engine::new(node)),
             watch,
             links: groups.clone().map(|_| Vec::new()).collect(),
-            actors: groups.map(actor).collect(),
+            applications: groups.map(application).collect(),
             beside: Beside::default(),
             has_started: vec![false; scenario.groups.len()],
             current: BTreeMap::new(),
             held_until_ns: 0,
-            planned: BTreeMap::new(),
         }
     }
 
@@ -540,6 +529,6 @@ impl Member {
     }
 
     fn has_ended(&self) -> bool {
-        self.actors.iter().all(|actor| actor.has_ended())
+        self.applications.iter().all(|it| it.has_ended())
     }
 }

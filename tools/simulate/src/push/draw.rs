@@ -42,8 +42,8 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
         retries: if dice.percent(50) { dice.between(1, 2) as u32 } else { 0 },
         rate_min_percent: 0,
         network,
-        word_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
-        look_ns_max: rarely(&mut dice, 60, 1_000, 50 * MS),
+        word_ns_max: dice.rarely(60, 1_000, 50 * MS),
+        look_ns_max: dice.rarely(60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
         hosts_per_rack: hosts_per_rack(),
@@ -101,7 +101,7 @@ fn draw_storage(dice: &mut Dice, scenario: &mut PushScenario) {
     let blocks = scenario.bytes / scenario.block_bytes + scenario.files.len() as u64;
     let longest_ns = (20 * S / (blocks + 1)).clamp(2 * MS, 4 * S);
     for host in &mut scenario.hosts {
-        host.store_ns = rarely(dice, 60, MS, longest_ns);
+        host.store_ns = dice.rarely(60, MS, longest_ns);
     }
 }
 
@@ -134,7 +134,7 @@ fn draw_stream(dice: &mut Dice, scenario: &mut PushScenario) {
     }
     // Groups are formed again and again while consumers still take what earlier ones have brought.
     let machines = u64::from(scenario.machines());
-    for _ in 0..rarely(dice, 60, 1, 6) {
+    for _ in 0..dice.rarely(60, 1, 6) {
         let one = dice.below(machines) as u32;
         let machines = [one, (one + 1 + dice.below(machines - 1) as u32) % machines as u32];
         let what = match dice.percent(30) {
@@ -147,9 +147,9 @@ fn draw_stream(dice: &mut Dice, scenario: &mut PushScenario) {
     let most = scenario.bytes.max(1);
     scenario.stream = Some(StreamPlan {
         read_bytes: dice.magnitude(most.div_ceil(100), most),
-        read_ns_max: rarely(dice, 70, 1_000, S),
+        read_ns_max: dice.rarely(70, 1_000, S),
         fails_at: dice.percent(5).then(|| dice.below(most)),
-        consumer_ns_max: rarely(dice, 60, 1_000, 2 * S),
+        consumer_ns_max: dice.rarely(60, 1_000, 2 * S),
     });
 }
 
@@ -169,10 +169,10 @@ fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
     NetworkPlan {
         rate_bytes_per_s,
         latency_ns: dice.magnitude(1_000, 20 * MS),
-        block_jitter_percent: rarely(dice, 40, 10, 200),
-        delivery_jitter_ns_max: rarely(dice, 40, 1_000, 20 * MS),
-        control_jitter_ns_max: rarely(dice, 40, 1_000, 20 * MS),
-        loss_detection_ns: rarely(dice, 70, 1_000, 100 * MS),
+        block_jitter_percent: dice.rarely(40, 10, 200),
+        delivery_jitter_ns_max: dice.rarely(40, 1_000, 20 * MS),
+        control_jitter_ns_max: dice.rarely(40, 1_000, 20 * MS),
+        loss_detection_ns: dice.rarely(70, 1_000, 100 * MS),
         // As over TCP.
         silence_timeout_ms: 5_000,
         drain_timeout_ms: 1_000,
@@ -180,11 +180,6 @@ fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
         cut_through_bytes: Some(4_096),
         slow_links: Vec::new(),
     }
-}
-
-/// Returns 0, or in `percent` of the cases a value of any magnitude.
-fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
-    if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
 }
 
 fn host(dice: &mut Dice, rate: u64) -> HostScenario {
@@ -198,8 +193,8 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
         is_absent: dice.percent(2),
         joins: false,
         store_ns: 0,
-        disk_ns: rarely(dice, 40, MS, 3 * S),
-        verify_ns: rarely(dice, 60, MS, 3 * S),
+        disk_ns: dice.rarely(40, MS, 3 * S),
+        verify_ns: dice.rarely(60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),
         partial_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
         kept_files: Vec::new(),
@@ -222,15 +217,10 @@ fn planned_faults(dice: &mut Dice, scenario: &PushScenario) -> Vec<PlannedFault<
     // The approximate number of steps without faults.
     let blocks = scenario.bytes / scenario.block_bytes + 1;
     let steps = u64::from(scenario.machines()) * (3 * blocks + 30);
-    let mut planned_faults: Vec<PlannedFault<Fault>> = Vec::new();
-    for _ in 0..count {
-        let together =
-            planned_faults.last().map(|planned| planned.step).filter(|_| dice.percent(20));
-        let step = together.unwrap_or_else(|| dice.between(1, steps));
-        planned_faults.push(PlannedFault { step, what: fault(dice, scenario) });
-    }
-    planned_faults.sort_by_key(|planned| planned.step);
-    planned_faults
+    PlannedFault::draw(dice, count, steps, 20, |dice, step| PlannedFault {
+        step,
+        what: fault(dice, scenario),
+    })
 }
 
 fn fault(dice: &mut Dice, scenario: &PushScenario) -> Fault {

@@ -50,9 +50,8 @@ impl World<'_> {
 
     /// Executes the next step. Returns `false` if there is none.
     fn advance(&mut self) -> bool {
-        let next = self.agenda.keys().next().copied();
-        let reporting = match next {
-            Some((at_ns, _)) => self.network.run_until(std::time::Duration::from_nanos(at_ns)),
+        let reporting = match self.agenda.next_ns() {
+            Some(at_ns) => self.network.run_until(std::time::Duration::from_nanos(at_ns)),
             None => self.network.step(),
         };
         if let Some(process) = reporting {
@@ -62,7 +61,7 @@ impl World<'_> {
             }
             return true;
         }
-        let Some(due) = next.and_then(|key| self.agenda.remove(&key)) else { return false };
+        let Some((.., due)) = self.agenda.pop() else { return false };
         let held_ns = self
             .doer(&due)
             .map_or(0, |process| self.machines[self.processes[process].machine].held_until_ns);
@@ -323,7 +322,7 @@ impl World<'_> {
 
     fn is_start_planned(&self) -> bool {
         let is_start = |due: &Due| matches!(due, Due::Start { .. });
-        !self.root.is_closed && self.agenda.values().any(is_start)
+        !self.root.is_closed && self.agenda.until(u64::MAX).any(is_start)
     }
 
     fn describe_living(&self) -> String {

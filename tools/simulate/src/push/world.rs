@@ -17,7 +17,7 @@ use super::{
     settings::root_machine,
     storage::Device,
 };
-use crate::{clock::Clock, dice::Dice, node::Node, options::Options};
+use crate::{clock::Clock, dice::Dice, node::Node, options::Options, queue::Queue};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 12;
@@ -87,8 +87,7 @@ pub(super) struct World<'a> {
     pub(super) lines: Vec<Line>,
     /// One side of each partition, and its end.
     pub(super) partitions: Vec<(Vec<u32>, u64)>,
-    pub(super) agenda: BTreeMap<(u64, u64), Due>,
-    serial: u64,
+    pub(super) agenda: Queue<u64, Due>,
     pub(super) root: Root<'a>,
     pub(super) facts: Facts,
     pub(super) dice: Dice,
@@ -141,8 +140,7 @@ impl<'a> World<'a> {
             processes: Vec::new(),
             lines: Vec::new(),
             partitions: Vec::new(),
-            agenda: BTreeMap::new(),
-            serial: 0,
+            agenda: Queue::default(),
             root: Root::new(root_machine(scenario, settings), scenario),
             facts: Facts::new(scenario),
             dice: Dice::new(scenario.seed, PURPOSE),
@@ -174,9 +172,8 @@ impl<'a> World<'a> {
     pub(super) fn plan(&mut self, at_ns: u64, due: Due) {
         if at_ns < u64::MAX {
             // Nothing may depend on the order within one instant, so it is random.
-            self.serial += 1;
-            let order = self.dice.below(1 << 24) << 32 | self.serial;
-            self.agenda.insert((at_ns, order), due);
+            let order = self.dice.below(1 << 24);
+            self.agenda.plan(at_ns, order, due);
         }
     }
 

@@ -8,12 +8,8 @@ use super::{
     scenario::{TeamMemberPlan, TeamScenario},
 };
 use crate::{
-    clock::Clock,
-    dice::Dice,
-    faults::PlannedFault,
-    member_fault::MemberFault,
-    network::NetworkPlan,
-    subject::Limits,
+    clock::Clock, dice::Dice, faults::PlannedFault, member_fault::MemberFault,
+    network::NetworkPlan, subject::Limits,
 };
 
 /// Distinguishes these random choices from those during the run.
@@ -38,7 +34,8 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> TeamScenario {
     let usual = most.min(MEMBERS_USUAL.max(least));
     let size =
         if dice.percent(92) { dice.between(least, usual) } else { dice.between(least, most) };
-    let network = network(&mut dice);
+    let rate = 1_000_000_000 / dice.pick(&[1, 1, 1, 10, 100]);
+    let network = NetworkPlan::draw(&mut dice, rate);
     let (slots, slot_bytes) = match dice.below(20) {
         // As by default.
         0 => (16, 4096),
@@ -84,47 +81,19 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> TeamScenario {
     scenario
 }
 
-fn network(dice: &mut Dice) -> NetworkPlan {
-    NetworkPlan {
-        rate_bytes_per_s: 1_000_000_000 / dice.pick(&[1, 1, 1, 10, 100]),
-        latency_ns: rarely(dice, 70, 10, 50 * US),
-        block_jitter_percent: rarely(dice, 50, 10, 300),
-        delivery_jitter_ns_max: rarely(dice, 50, 10, 100 * US),
-        control_jitter_ns_max: rarely(dice, 50, 10, 100 * US),
-        loss_detection_ns: rarely(dice, 70, 100, MS),
-        silence_timeout_ms: dice.between(2, 20),
-        drain_timeout_ms: dice.between(1, 10),
-        shared_ports: None,
-        cut_through_bytes: None,
-        slow_links: Vec::new(),
-    }
-}
-
-/// Returns 0, or in `percent` of the cases a value of any magnitude.
-fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
-    if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
-}
-
-fn slow_rate(dice: &mut Dice, rate: u64) -> u64 {
-    (rate / dice.magnitude(2, 100)).max(1_000_000)
-}
-
 fn member(dice: &mut Dice, rate: u64) -> TeamMemberPlan {
-    let clock = Clock {
-        offset_ns: rarely(dice, 50, 1, 10_000 * MS),
-        rate_ppm: if dice.percent(50) { dice.between(950_000, 1_050_000) } else { 1_000_000 },
-    };
+    let clock = Clock::draw(dice);
     // Some wait for each operation, others run ahead.
     let window = if dice.percent(50) { 1 } else { dice.between(1, 12) as usize };
     TeamMemberPlan {
-        start_ns: rarely(dice, 25, 10, MS),
-        poll_delay_ns_max: rarely(dice, 25, 10, 20 * US),
+        start_ns: dice.rarely(25, 10, MS),
+        poll_delay_ns_max: dice.rarely(25, 10, 20 * US),
         batch: if dice.percent(20) { dice.between(1, 3) as u32 } else { 0 },
         clock,
-        rate_bytes_per_s: dice.percent(10).then(|| slow_rate(dice, rate)),
+        rate_bytes_per_s: dice.percent(10).then(|| NetworkPlan::slower(dice, rate)),
         window,
         lends: window == 1 && dice.percent(40),
-        compute_ns_max: rarely(dice, 40, 10, 500 * US),
+        compute_ns_max: dice.rarely(40, 10, 500 * US),
     }
 }
 
@@ -184,14 +153,10 @@ fn faults(dice: &mut Dice, scenario: &TeamScenario) -> Vec<PlannedFault<TeamFaul
     let pieces = |call: &CallPlan| call.memory_bytes(scenario.size()) / room + 3;
     let steps =
         u64::from(scenario.size()) * (2 * scenario.calls.iter().map(pieces).sum::<u64>() + 6);
-    let mut faults: Vec<PlannedFault<TeamFault>> = Vec::new();
-    for _ in 0..count {
-        let together = faults.last().map(|fault| fault.step).filter(|_| dice.percent(30));
-        let step = together.unwrap_or_else(|| dice.between(1, steps));
-        faults.push(PlannedFault { step, what: fault(dice, scenario) });
-    }
-    faults.sort_by_key(|fault| fault.step);
-    faults
+    PlannedFault::draw(dice, count, steps, 30, |dice, step| PlannedFault {
+        step,
+        what: fault(dice, scenario),
+    })
 }
 
 fn fault(dice: &mut Dice, scenario: &TeamScenario) -> TeamFault {
@@ -199,10 +164,7 @@ fn fault(dice: &mut Dice, scenario: &TeamScenario) -> TeamFault {
     let member = dice.below(size) as u32;
     match dice.below(20) {
         0..=2 => TeamFault::Member(MemberFault::Kill { member }),
-        3 | 4 if size > 1 => {
-            let other = (u64::from(member) + 1 + dice.below(size - 1)) % size;
-            TeamFault::Member(MemberFault::Reset { members: [member, other as u32] })
-        }
+        3 | 4 if size > 1 => TeamFault::Member(MemberFault::draw_reset(dice, member, size)),
         5..=7 => {
             TeamFault::Member(MemberFault::Freeze { member, for_ns: duration(dice, scenario) })
         }
@@ -211,12 +173,8 @@ fn fault(dice: &mut Dice, scenario: &TeamScenario) -> TeamFault {
             TeamFault::Member(MemberFault::Pause { member, for_ns })
         }
         10 | 11 if size > 1 => {
-            let mut members: Vec<u32> =
-                (0..size as u32).filter(|&other| other != member && dice.percent(40)).collect();
-            if members.is_empty() {
-                members.push(member);
-            }
-            TeamFault::Member(MemberFault::Partition { members, for_ns: duration(dice, scenario) })
+            let duration = |dice: &mut Dice| duration(dice, scenario);
+            TeamFault::Member(MemberFault::draw_partition(dice, member, size, duration))
         }
         12 => TeamFault::Abort { member },
         13 => TeamFault::Drop { member },
@@ -224,7 +182,7 @@ fn fault(dice: &mut Dice, scenario: &TeamScenario) -> TeamFault {
         15..=17 => TeamFault::Differ { member, by: dice.pick(&OtherCall::ALL) },
         18 => TeamFault::TimeOut { member },
         _ => {
-            let bytes_per_s = slow_rate(dice, scenario.network.rate_bytes_per_s);
+            let bytes_per_s = NetworkPlan::slower(dice, scenario.network.rate_bytes_per_s);
             TeamFault::Member(MemberFault::Rate { member, bytes_per_s })
         }
     }

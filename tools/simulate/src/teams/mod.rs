@@ -3,7 +3,6 @@
 //! [`values`] is the plain model of what operations compute; [`member`] is a team's member with its application, [`facts`] what
 //! they record and [`checks`] what is judged by that alone; [`world`] advances time and injects faults.
 
-mod agenda;
 mod calls;
 mod canary;
 mod checks;

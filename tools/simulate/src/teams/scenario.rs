@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 use team::TeamSettings;
 
 use super::{calls::CallPlan, fault::TeamFault};
-use crate::{
-    clock::Clock, faults::PlannedFault, member_fault::MemberFault, network::NetworkPlan,
-};
+use crate::{clock::Clock, faults::PlannedFault, member_fault::MemberFault, network::NetworkPlan};
 
 /// The team's number.
 pub(super) const NUMBER: u64 = 7;
@@ -204,8 +202,9 @@ impl TeamScenario {
         if self.timeout_ns < self.moving_ns() + self.computing_ns() {
             return Err(format!("timeout_ns has to be {} at least", self.moving_ns()));
         }
-        let names_none =
-            |planned: &&PlannedFault<TeamFault>| planned.what.members().iter().any(|&it| it >= size);
+        let names_none = |planned: &&PlannedFault<TeamFault>| {
+            planned.what.members().iter().any(|&it| it >= size)
+        };
         match self.faults.iter().find(names_none) {
             Some(planned) => Err(format!("{:?} names no member", planned.what)),
             None => Ok(()),

@@ -5,7 +5,6 @@ use std::time::Duration;
 use transport_sim::SimNet;
 
 use super::{
-    agenda::{Agenda, Due},
     canary::TeamCanary,
     checks,
     counts::TeamCounts,
@@ -16,6 +15,7 @@ use super::{
     scenario::TeamScenario,
 };
 use crate::{
+    agenda::Agenda,
     counts::{Basics, Ends, Slowest},
     dice::Dice,
     member_fault::MemberFault,
@@ -43,6 +43,21 @@ pub(super) fn run(
     })
 }
 
+/// A planned action of a member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Due {
+    /// It joins the team.
+    Start,
+    /// It polls for completions.
+    Look,
+    /// It has computed long enough, and calls the next operation.
+    Call,
+    /// It may have waited for long enough to tell the others.
+    Ask,
+    /// Its application's patience may be over.
+    TimeOut,
+}
+
 struct World<'a> {
     scenario: &'a TeamScenario,
     options: Options<TeamCanary>,
@@ -50,7 +65,7 @@ struct World<'a> {
     members: Vec<Member<'a>>,
     /// Until when each is stopped; `u64::MAX`: for ever.
     held_until_ns: Vec<u64>,
-    agenda: Agenda,
+    agenda: Agenda<Due>,
     facts: Facts<'a>,
     dice: Dice,
     step: u64,
@@ -111,7 +126,7 @@ impl<'a> World<'a> {
     fn plan(&mut self, rank: usize, due: Due, at_ns: u64) {
         // Nothing may depend on the order within one instant, so it is random.
         let order = self.dice.below(u64::MAX);
-        self.agenda.plan(rank, due, at_ns, order);
+        self.agenda.plan(rank, due, at_ns, || order);
     }
 
     /// Runs until all members that can end have ended, or a check fails.
@@ -145,9 +160,8 @@ impl<'a> World<'a> {
 
     /// Returns whether a member has yet to disturb the run by itself.
     fn will_be_disturbed(&self) -> bool {
-        let disturbs =
-            |rank: usize| [Due::Start, Due::Call].into_iter().any(|it| self.agenda.has(rank, it));
-        (0..self.members.len()).any(|rank| self.can_end(rank) && disturbs(rank))
+        let mut planned = self.agenda.planned();
+        planned.any(|(rank, due)| self.can_end(rank) && matches!(due, Due::Start | Due::Call))
     }
 
     fn living(&self) -> String {
@@ -166,10 +180,8 @@ impl<'a> World<'a> {
             self.notify(rank);
             return true;
         }
-        if self.agenda.is_empty() {
-            return false;
-        }
-        let Some((at_ns, rank, due)) = self.agenda.pop() else { return true };
+        let has_more = self.agenda.next_ns().is_some();
+        let Some((at_ns, rank, due)) = self.agenda.pop() else { return has_more };
         let held_until_ns = self.held_until_ns[rank];
         if held_until_ns <= at_ns {
             self.happen(rank, due);

@@ -39,7 +39,7 @@ pub(super) fn draw(seed: u64) -> WireScenario {
         drain_ms: dice.magnitude(1, 500),
         idle_ms: dice.magnitude(1, 1_000),
         rate_max: dice.percent(10).then(|| dice.magnitude(WireEndPlan::RATE_LEAST, 1 << 27)),
-        poll_delay_ns_max: rarely(&mut dice, 40, 10, silence_ms * MS / 40),
+        poll_delay_ns_max: dice.rarely(40, 10, silence_ms * MS / 40),
     });
     let span_ns = dice.magnitude(10 * US, 100 * MS);
     let segments = SEGMENTS_MAX * segment_bytes[0].min(segment_bytes[1]);
@@ -68,17 +68,12 @@ pub(super) fn draw(seed: u64) -> WireScenario {
 
 fn network(dice: &mut Dice) -> WireNetworkPlan {
     WireNetworkPlan {
-        latency_ns: rarely(dice, 80, US, 400 * US),
-        jitter_ns_max: rarely(dice, 50, 10, 400 * US),
+        latency_ns: dice.rarely(80, US, 400 * US),
+        jitter_ns_max: dice.rarely(50, 10, 400 * US),
         capacity_bytes: dice.magnitude(1, 4 << 20).max(dice.pick(&[8, 256, 256, 4096])) as usize,
         cuts_percent: dice.pick(&[0, 10, 30, 60, 90]),
         interrupts_percent: dice.pick(&[0, 0, 2, 20]),
     }
-}
-
-/// Returns 0, or in `percent` of the cases a value of any magnitude.
-fn rarely(dice: &mut Dice, percent: u64, least: u64, most: u64) -> u64 {
-    if dice.percent(percent) { dice.magnitude(least, most) } else { 0 }
 }
 
 fn connection(dice: &mut Dice, span_ns: u64, longest: usize) -> ConnectionPlan {
@@ -91,7 +86,7 @@ fn connection(dice: &mut Dice, span_ns: u64, longest: usize) -> ConnectionPlan {
         streams: if dice.percent(60) { 1 } else { dice.between(2, 8) as usize },
         protection,
         is_shared,
-        start_ns: [0; 2].map(|_| rarely(dice, 40, 10, span_ns.min(4 * MS))),
+        start_ns: [0; 2].map(|_| dice.rarely(40, 10, span_ns.min(4 * MS))),
         channels: (0..channels).map(|_| channel(dice, span_ns, longest)).collect(),
         messages: (0..messages)
             .map(|_| MessagePlan {
@@ -110,7 +105,7 @@ fn channel(dice: &mut Dice, span_ns: u64, longest: usize) -> ChannelPlan {
     ChannelPlan {
         asked_by: dice.below(2) as usize,
         at_ns: dice.below(span_ns),
-        answer_ns: rarely(dice, 50, 10, span_ns),
+        answer_ns: dice.rarely(50, 10, span_ns),
         is_refused: dice.percent(10),
         closes_ns,
         is_echoed,

@@ -4,11 +4,11 @@
 //! [`line`] is one direction of a stream, and [`pipe`] an end of it; [`application`] is what uses a channel at one end, [`end`] a
 //! transport with its applications; [`facts`] is what they record; [`world`] advances time and injects faults.
 
-mod agenda;
 mod application;
 mod canary;
 mod counts;
 mod draw;
+mod due;
 mod end;
 mod facts;
 mod fault;

@@ -3,17 +3,17 @@
 use std::{cell::RefCell, rc::Rc};
 
 use super::{
-    agenda::{Agenda, Due},
     application::Phase,
     canary::WireCanary,
     counts::WireCounts,
+    due::Due,
     end::{Brought, End},
     facts::{ChannelEnd, Facts},
     fault::WireFault,
     pipe::{Pipe, Wire},
     scenario::{ENDS, WireScenario},
 };
-use crate::{counts::Basics, dice::Dice, options::Options, subject::Outcome};
+use crate::{counts::Basics, dice::Dice, options::Options, queue::Queue, subject::Outcome};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 41;
@@ -40,7 +40,7 @@ struct World<'a> {
     wires: Vec<Vec<Rc<RefCell<Wire>>>>,
     /// The ends of their streams that no end uses yet.
     pipes: Vec<[Vec<Pipe>; 2]>,
-    agenda: Agenda,
+    agenda: Queue<Due, ()>,
     facts: Facts<'a>,
     dice: Dice,
     canary: Option<WireCanary>,
@@ -77,7 +77,7 @@ impl<'a> World<'a> {
             ends: ENDS.map(|end| End::new(end, scenario, options.canary)),
             pipes: pipes.collect(),
             wires,
-            agenda: Agenda::default(),
+            agenda: Queue::default(),
             facts: Facts::new(scenario, options.trace_events),
             dice: Dice::new(scenario.seed, PURPOSE),
             canary: options.canary,
@@ -86,37 +86,40 @@ impl<'a> World<'a> {
             step: 0,
             bound_ns: scenario.last_ns() + 2 * scenario.ending_ns(),
         };
-        world.plan();
+        world.plan_all();
         world
     }
 
     /// Plans what the scenario has planned.
-    fn plan(&mut self) {
+    fn plan_all(&mut self) {
         for (connection, plan) in self.scenario.connections.iter().enumerate() {
             let began_ns = plan.start_ns[0].max(plan.start_ns[1]);
             for end in ENDS {
-                self.agenda.plan(plan.start_ns[end], Due::Connect { connection, end });
+                self.plan(plan.start_ns[end], Due::Connect { connection, end });
             }
             for (channel, plan) in plan.channels.iter().enumerate() {
                 if self.scenario.connections[connection].is_shared {
-                    self.agenda.plan(began_ns.max(plan.at_ns), Due::Ask { connection, channel });
+                    self.plan(began_ns.max(plan.at_ns), Due::Ask { connection, channel });
                 }
                 for end in ENDS {
-                    let at_ns = plan.closes_ns[end].into_iter();
-                    at_ns.for_each(|at| {
-                        self.agenda.plan(at, Due::Close { connection, channel, end })
-                    });
+                    if let Some(at_ns) = plan.closes_ns[end] {
+                        self.plan(at_ns, Due::Close { connection, channel, end });
+                    }
                 }
             }
             for (message, plan) in plan.messages.iter().enumerate() {
-                self.agenda.plan(began_ns.max(plan.at_ns), Due::Send { connection, message });
+                self.plan(began_ns.max(plan.at_ns), Due::Send { connection, message });
             }
         }
         for (number, fault) in self.scenario.faults.iter().enumerate() {
-            self.agenda.plan(fault.at_ns, Due::Fault { number });
+            self.plan(fault.at_ns, Due::Fault { number });
         }
         let patience_ns = self.scenario.last_ns() + self.scenario.ending_ns();
-        self.agenda.plan(patience_ns, Due::LosePatience);
+        self.plan(patience_ns, Due::LosePatience);
+    }
+
+    fn plan(&mut self, at_ns: u64, due: Due) {
+        self.agenda.plan(at_ns, due, ());
     }
 
     fn run_to_end(&mut self) {
@@ -171,7 +174,9 @@ impl<'a> World<'a> {
             self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().lines[0].swap());
         }
         self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().advance(now_ns));
-        while let Some(due) = self.agenda.pop(now_ns) {
+        while self.agenda.next_ns().is_some_and(|at_ns| at_ns <= now_ns)
+            && let Some((_, due, ())) = self.agenda.pop()
+        {
             self.happen(due);
         }
         for end in ENDS {
@@ -227,7 +232,7 @@ impl<'a> World<'a> {
             Brought::Asked { connection, channel } => {
                 let plan = &self.scenario.connections[connection].channels[channel];
                 let at_ns = self.facts.now_ns + plan.answer_ns;
-                self.agenda.plan(at_ns, Due::Answer { connection, channel });
+                self.plan(at_ns, Due::Answer { connection, channel });
             }
             Brought::Ended { connection, channel, end: how } => {
                 self.judge(connection, channel, end, &how);
