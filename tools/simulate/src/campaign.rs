@@ -12,7 +12,7 @@ use std::{
 use crate::{
     counts::Tally,
     options::Options,
-    panics::caught,
+    panics::{caught, lock},
     subject::{Limits, Subject},
 };
 
@@ -55,7 +55,7 @@ impl<S: Subject> Campaign<S> {
         let tally = Mutex::new(Tally::default());
         let work = || {
             let mine = self.work(&next, &failed);
-            tally.lock().unwrap_or_else(PoisonError::into_inner).merge(&mine);
+            lock(&tally).merge(&mine);
         };
         thread::scope(|scope| {
             (1..jobs).for_each(|_| drop(scope.spawn(work)));

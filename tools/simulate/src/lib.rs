@@ -14,6 +14,7 @@ mod copies;
 mod counts;
 mod creations;
 mod dice;
+mod driver;
 mod faults;
 mod groups;
 mod member_fault;

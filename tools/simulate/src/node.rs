@@ -274,8 +274,14 @@ impl Transport for Node {
 /// Returns a copy of which one byte is another.
 fn corrupted(from: &ReadLease) -> ReadLease {
     let mut bytes = from.to_vec();
-    let (middle, all) = (bytes.len() / 2, 0..bytes.len());
+    let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
+    lease_of(bytes)
+}
+
+/// Returns a lease of new memory with these bytes.
+pub(crate) fn lease_of(bytes: Vec<u8>) -> ReadLease {
+    let all = 0..bytes.len();
     Region::from_vec(bytes).read(all).expect("there is no other lease")
 }
 

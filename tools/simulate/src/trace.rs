@@ -2,6 +2,8 @@
 
 use std::{collections::VecDeque, fmt};
 
+use crate::subject::Outcome;
+
 /// The events of a run.
 #[derive(Debug)]
 pub(crate) struct Trace {
@@ -34,9 +36,10 @@ impl Trace {
         self.lines.push_back(format!("{}\n", what()));
     }
 
-    /// Returns the digest of all events, and the last of them as text.
-    pub(crate) fn into_parts(self) -> (u64, String) {
-        (short(self.digest.finalize()), self.lines.into_iter().collect())
+    /// Makes the outcome of its run.
+    pub(crate) fn outcome<C>(self, violations: Vec<String>, counts: C) -> Outcome<C> {
+        let (digest, trace) = (short(self.digest.finalize()), self.lines.into_iter().collect());
+        Outcome { violations, trace, digest, counts, ends: Vec::new() }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     fmt::Write as _,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use files::{
@@ -25,7 +25,7 @@ use super::{
 use crate::{
     counts::{Kinds, Most},
     options::Options,
-    panics::caught,
+    panics::{caught, lock},
     subject::Outcome,
     trace::short,
 };
@@ -141,10 +141,6 @@ struct Run<'a> {
     /// Paths of the versions' entries in the directory of the run.
     listed: Arc<Vec<String>>,
     floating: checks::Floating,
-}
-
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<'a> Run<'a> {

@@ -23,6 +23,13 @@ pub(super) enum Event {
     Closed(End),
 }
 
+impl Event {
+    /// Returns whether it wakes this context.
+    pub(super) fn wakes(&self, context: usize, life: u32) -> bool {
+        matches!(self, Self::Wake { context: of, life: its } if (*of, *its) == (context, life))
+    }
+}
+
 /// What is answered on a connection of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Answer {

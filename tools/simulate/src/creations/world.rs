@@ -484,19 +484,13 @@ impl<'a> World<'a> {
             if let Some(node) = &self.nodes[context]
                 && let Some(due) = node.creations.poll_timeout()
             {
-                let (life, due_ns) = (node.life, due.as_nanos() as u64);
-                self.wake(context, life, due_ns);
+                let (life, at_ns) = (node.life, self.now_ns.max(due.as_nanos() as u64));
+                if !self.agenda.until(at_ns).any(|event| event.wakes(context, life)) {
+                    self.plan(at_ns, Event::Wake { context, life });
+                }
             }
         }
         self.check_deadlines();
-    }
-
-    fn wake(&mut self, context: usize, life: u32, due_ns: u64) {
-        let at_ns = due_ns.max(self.now_ns);
-        let wakes = |event: &Event| matches!(event, Event::Wake { context: of, life: its } if (*of, *its) == (context, life));
-        if !self.agenda.until(at_ns).any(wakes) {
-            self.plan(at_ns, Event::Wake { context, life });
-        }
     }
 
     fn carry_out(&mut self, context: usize, life: u32, effect: Effect<Simulated>) {
@@ -598,8 +592,6 @@ impl<'a> World<'a> {
                 self.violation(format!("these were not given back: {held:?}"));
             }
         }
-        let (digest, trace) = self.trace.into_parts();
-        let Self { violations, counts, .. } = self;
-        Outcome { violations, trace, digest, counts, ends: Vec::new() }
+        self.trace.outcome(self.violations, self.counts)
     }
 }

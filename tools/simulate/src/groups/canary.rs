@@ -2,9 +2,12 @@
 //! between a member's engine and its network.
 
 use clap::ValueEnum;
-use transport::{ArrivingRead, Completion, EndpointId, ReadLease, Region};
+use transport::{ArrivingRead, Completion, EndpointId, ReadLease};
 
-use crate::{dice::Dice, node::Bug};
+use crate::{
+    dice::Dice,
+    node::{Bug, lease_of},
+};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 3;
@@ -99,8 +102,7 @@ impl Bug for Planted {
         } else {
             self.kept.push(from);
         }
-        let all = 0..bytes.len();
-        Region::from_vec(bytes).read(all).expect("there is no other lease")
+        lease_of(bytes)
     }
 
     fn cut_through(&mut self, from: &ArrivingRead) -> Option<ReadLease> {
@@ -109,8 +111,7 @@ impl Bug for Planted {
         }
         let mut bytes = from.arrived().to_vec();
         bytes.resize(from.bytes(), 0);
-        let all = 0..bytes.len();
-        Some(Region::from_vec(bytes).read(all).expect("there is no other lease"))
+        Some(lease_of(bytes))
     }
 
     fn word(&mut self, endpoint: EndpointId, word: &[u8]) -> Option<Vec<u8>> {

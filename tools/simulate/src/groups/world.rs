@@ -15,9 +15,9 @@ use super::{
     scenario::{Fault, Scenario},
 };
 use crate::{
-    agenda::Agenda,
-    counts::{Basics, End, Ends, Slowest},
+    counts::{Basics, End, Ends},
     dice::Dice,
+    driver::{Driver, World},
     faults::InjectedFault,
     member_fault::MemberFault,
     node::{Bug, MemberEngine, Node, Watch},
@@ -28,16 +28,13 @@ use crate::{
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 4;
 
-/// A run with more steps does not terminate.
-const STEPS_MAX: u64 = 2_000_000;
-
 /// Runs a scenario to its end, or to the first violation. A panic counts as one.
 pub(super) fn run(
     scenario: &Scenario,
     options: Options<Canary>,
 ) -> Outcome<GroupCounts, End<Failure>> {
     scenario.network.run(scenario.seed, options.trace_events, |network| {
-        let mut world = World::new(scenario, options, network)?;
+        let mut world = Groups::new(scenario, options, network)?;
         world.run_to_end();
         Ok(world.end())
     })
@@ -70,27 +67,17 @@ struct Member {
     has_started: Vec<bool>,
     /// Index of the last group that was created with a number.
     current: BTreeMap<u64, usize>,
-    /// The member is stopped until this time; `u64::MAX`: for ever.
-    held_until_ns: u64,
 }
 
-struct World<'a> {
+struct Groups<'a> {
     scenario: &'a Scenario,
     options: Options<Canary>,
-    network: &'a SimNet,
+    driver: Driver<'a, Due, Fault>,
     members: Vec<Member>,
-    agenda: Agenda<Due>,
     book: Book,
-    dice: Dice,
-    step: u64,
-    faults_done: usize,
-    /// When the last known disturbance from outside ended.
-    disturbed_ns: u64,
-    /// How long the run may last from then on.
-    bound_ns: u64,
 }
 
-impl<'a> World<'a> {
+impl<'a> Groups<'a> {
     fn new(
         scenario: &'a Scenario,
         options: Options<Canary>,
@@ -116,19 +103,10 @@ impl<'a> World<'a> {
                 }
             }
         }
-        let mut world = Self {
-            scenario,
-            options,
-            network,
-            members,
-            agenda: Agenda::default(),
-            book: Book::new(scenario),
-            dice: Dice::new(scenario.seed, PURPOSE),
-            step: 0,
-            faults_done: 0,
-            disturbed_ns: 0,
-            bound_ns: scenario.moving_ns(),
-        };
+        let dice = Dice::new(scenario.seed, PURPOSE);
+        let (faults, bound_ns) = (&scenario.faults, scenario.moving_ns());
+        let driver = Driver::new(network, dice, members.len(), faults, bound_ns);
+        let mut world = Self { scenario, options, driver, members, book: Book::new(scenario) };
         for (rank, plan) in scenario.members.iter().enumerate() {
             if plan.beside_ns > 0 {
                 world.plan(rank, Due::Beside, plan.start_ns + plan.beside_ns);
@@ -142,98 +120,8 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    fn now_ns(&self) -> u64 {
-        self.network.now().as_nanos() as u64
-    }
-
-    fn plan(&mut self, rank: usize, due: Due, at_ns: u64) {
-        // Nothing may depend on the order within one instant, so it is random.
-        self.agenda.plan(rank, due, at_ns, || self.dice.below(u64::MAX));
-    }
-
-    /// Runs until all members that can end have ended, or a check fails.
-    fn run_to_end(&mut self) {
-        while self.book.violations.is_empty() && !self.is_over() {
-            self.step += 1;
-            self.inject_due();
-            if !self.advance() && !self.is_over() {
-                self.book.violated(format!("nothing happens any more: {}", self.describe_living()));
-            }
-            let is_late = self.now_ns() > self.disturbed_ns + self.bound_ns;
-            if is_late && !self.is_over() && !self.is_something_planned() {
-                let bound_us = self.bound_ns / 1_000;
-                self.book.violated(format!(
-                    "{bound_us} us after the last disturbance: {}",
-                    self.describe_living()
-                ));
-            }
-            if self.step > STEPS_MAX {
-                self.book.violated(format!("{STEPS_MAX} steps: {}", self.describe_living()));
-            }
-        }
-    }
-
-    /// Returns whether a member has yet to disturb the run by itself.
-    fn is_something_planned(&self) -> bool {
-        let disturbs = |due| matches!(due, Due::Start(_) | Due::Wake);
-        let mut planned = self.agenda.planned();
-        planned.any(|(rank, due)| self.members[rank].can_end() && disturbs(due))
-    }
-
-    /// Executes the next step. Returns `false` if there is none.
-    fn advance(&mut self) -> bool {
-        let reporting = match self.agenda.next_ns() {
-            Some(at_ns) => self.network.run_until(Duration::from_nanos(at_ns)),
-            None => self.network.step(),
-        };
-        if let Some(rank) = reporting {
-            self.notify(rank);
-            return true;
-        }
-        let has_more = self.agenda.next_ns().is_some();
-        let Some((at_ns, rank, due)) = self.agenda.pop() else { return has_more };
-        let held_until_ns = self.members[rank].held_until_ns;
-        if held_until_ns > at_ns {
-            if held_until_ns < u64::MAX {
-                self.plan(rank, due, held_until_ns);
-            }
-            return true;
-        }
-        self.happen(rank, due);
-        true
-    }
-
-    /// Schedules a poll of a member for which something has completed.
-    fn notify(&mut self, rank: usize) {
-        self.with_started(rank, |it, here| it.look_around(here));
-        let delay_ns_max = self.scenario.members[rank].poll_delay_ns_max;
-        let at_ns = self.now_ns() + self.dice.between(0, delay_ns_max);
-        if delay_ns_max == 0 && self.members[rank].held_until_ns <= at_ns {
-            self.look(rank);
-        } else {
-            self.plan(rank, Due::Look, at_ns);
-        }
-    }
-
-    fn happen(&mut self, rank: usize, due: Due) {
-        match due {
-            Due::Start(group) => self.start(rank, group),
-            Due::Look | Due::Deadline => self.look(rank),
-            Due::Beside => self.create_beside(rank),
-            Due::Wake => {
-                self.disturbed_ns = self.disturbed_ns.max(self.now_ns());
-                self.with_started(rank, |it, here| {
-                    if it.next_wake_ns().is_some_and(|at_ns| at_ns <= here.now_ns) {
-                        it.wake(here);
-                    }
-                });
-                self.look(rank);
-            }
-        }
-    }
-
     fn start(&mut self, rank: usize, group: usize) {
-        self.disturbed_ns = self.disturbed_ns.max(self.now_ns());
+        self.driver.disturb(0);
         let member = &mut self.members[rank];
         let Some(engine) = &mut member.engine else { return };
         member.has_started[group] = true;
@@ -260,7 +148,7 @@ impl<'a> World<'a> {
         if let Err(problem) = member.beside.create_next(engine, stall_timeout) {
             self.book.violated(format!("member {rank}, groups of one member: {problem}"));
         }
-        let next_ns = self.now_ns() + self.scenario.members[rank].beside_ns;
+        let next_ns = self.driver.now_ns() + self.scenario.members[rank].beside_ns;
         self.plan(rank, Due::Beside, next_ns);
         self.look(rank);
     }
@@ -292,7 +180,7 @@ impl<'a> World<'a> {
             let member = &self.members[rank];
             let is_next = group.after.is_some_and(|after| member.applications[after].has_ended());
             if is_next && !member.has_started[index] {
-                let at_ns = self.now_ns() + group.start_ns;
+                let at_ns = self.driver.now_ns() + group.start_ns;
                 match group.start_ns {
                     0 => self.start(rank, index),
                     _ => self.plan(rank, Due::Start(index), at_ns),
@@ -302,7 +190,7 @@ impl<'a> World<'a> {
     }
 
     fn plan_next(&mut self, rank: usize) {
-        let now_ns = self.now_ns();
+        let now_ns = self.driver.now_ns();
         let member = &self.members[rank];
         let deadline = member.engine.as_ref().and_then(MemberEngine::next_deadline);
         let clock = self.scenario.members[rank].clock;
@@ -349,7 +237,7 @@ impl<'a> World<'a> {
         group: usize,
         act: impl FnOnce(&mut Application, &mut Here<'_>),
     ) {
-        let now_ns = self.now_ns();
+        let now_ns = self.driver.now_ns();
         let Member { engine: Some(engine), applications, .. } = &mut self.members[rank] else {
             return;
         };
@@ -358,39 +246,26 @@ impl<'a> World<'a> {
             now_ns,
             canary: self.options.canary,
             book: &mut self.book,
-            network: self.network,
+            network: self.driver.network,
         };
         act(&mut applications[group], &mut here);
     }
 
-    /// Returns whether all groups have ended that can end.
-    fn is_over(&self) -> bool {
-        self.members.iter().all(|member| !member.can_end() || member.has_ended())
-    }
-
-    fn describe_living(&self) -> String {
-        let living = |(rank, member): (usize, &Member)| {
-            let applications = member.applications.iter().enumerate();
-            let groups: Vec<usize> =
-                applications.filter(|(_, it)| !it.has_ended()).map(|(index, _)| index).collect();
-            (member.can_end() && !groups.is_empty())
-                .then(|| format!("member {rank} in groups {groups:?}"))
-        };
-        let all: Vec<String> = self.members.iter().enumerate().filter_map(living).collect();
-        format!("{} have not ended", all.join(", "))
+    /// Returns whether a member is alive and not stopped for ever.
+    fn can_end(&self, rank: usize) -> bool {
+        self.members[rank].engine.is_some() && !self.driver.is_held_for_ever(rank)
     }
 
     /// Lets connections close, then checks for leaks.
     fn end(mut self) -> Outcome<GroupCounts, End<Failure>> {
         let ends = self.book.groups.iter().flat_map(|group| &group.members);
         let last_ns = ends.filter_map(|member| Some(member.end.as_ref()?.0)).max();
-        let late_ns = last_ns.unwrap_or(0).saturating_sub(self.disturbed_ns);
-        // Only runs that reach deadlines can last long.
         let has_deadline = self.book.faults.iter().any(|done| done.what.holds_ns() > 0);
-        let lateness = if has_deadline { late_ns as f64 / self.bound_ns as f64 } else { 0.0 };
-        let virtual_ns = self.now_ns();
+        let seed = self.scenario.seed;
+        let slowest = self.driver.slowest(last_ns.unwrap_or(0), has_deadline, seed);
+        let virtual_ns = self.driver.now_ns();
         if self.book.violations.is_empty() {
-            while self.network.step().is_some() {}
+            while self.driver.network.step().is_some() {}
             for rank in 0..self.members.len() {
                 let has_more = |member: &Member| member.engine.is_some() && member.watch.has_more();
                 self.look(rank);
@@ -400,7 +275,7 @@ impl<'a> World<'a> {
             }
             for (rank, member) in self.members.iter().enumerate() {
                 let leaks = member.watch.leaks();
-                if member.can_end() && !leaks.is_empty() {
+                if self.can_end(rank) && !leaks.is_empty() {
                     self.book.violated(format!("member {rank}: {leaks} at the end"));
                 }
             }
@@ -414,7 +289,7 @@ impl<'a> World<'a> {
             checks::nothing_twice(&mut self.book, self.scenario, &counters);
         }
         let trace =
-            if self.options.trace_events > 0 { self.network.trace() } else { String::new() };
+            if self.options.trace_events > 0 { self.driver.network.trace() } else { String::new() };
         for member in &mut self.members {
             if member.engine.take().is_some() && self.book.violations.is_empty() {
                 member.applications.iter_mut().for_each(|it| it.finish(&mut self.book));
@@ -426,43 +301,114 @@ impl<'a> World<'a> {
         let ends: Vec<_> = members.filter_map(|member| Some(member.end.clone()?.1)).collect();
         let faults = self.book.faults.iter().map(|fault| fault.what.kind());
         let counts = GroupCounts {
-            basics: Basics::new(self.step, virtual_ns, faults),
+            basics: Basics::new(self.driver.step, virtual_ns, faults),
             ends: Ends::of(&ends, |failure| failure.kind),
-            slowest: Slowest { part: lateness, seed: self.scenario.seed },
+            slowest,
             blame,
             reported,
         };
         Outcome { violations: self.book.violations, trace, counts, ends, ..Outcome::default() }
     }
 
-    /// Injects the faults of the current step.
-    fn inject_due(&mut self) {
-        while let Some(fault) = self.scenario.faults.get(self.faults_done) {
-            if fault.step > self.step {
-                return;
-            }
-            self.faults_done += 1;
-            self.inject(&fault.what);
+    /// Passes an order to an application, if its member runs and it has not ended.
+    fn order(&mut self, rank: u32, group: usize, order: Order) {
+        let rank = rank as usize;
+        let member = &self.members[rank];
+        let runs = member.engine.is_some() && !self.driver.is_held(rank);
+        if !runs || !member.has_started[group] || member.applications[group].has_ended() {
+            return;
+        }
+        self.act(rank, group, |it, here| it.obey(order, here));
+        self.look(rank);
+    }
+
+    fn kill(&mut self, rank: usize) {
+        self.driver.network.kill(rank);
+        let member = &mut self.members[rank];
+        if member.engine.take().is_some() {
+            self.driver.agenda.forget(rank);
+            member.applications.iter_mut().for_each(|it| it.finish(&mut self.book));
+        }
+    }
+}
+
+impl<'a> World<'a> for Groups<'a> {
+    type Due = Due;
+    type Fault = Fault;
+
+    fn driver(&mut self) -> &mut Driver<'a, Due, Fault> {
+        &mut self.driver
+    }
+
+    fn violations(&mut self) -> &mut Vec<String> {
+        &mut self.book.violations
+    }
+
+    fn is_over(&self) -> bool {
+        let mut members = self.members.iter().enumerate();
+        members.all(|(rank, member)| !self.can_end(rank) || member.has_ended())
+    }
+
+    fn living(&self) -> String {
+        let living = |(rank, member): (usize, &Member)| {
+            let applications = member.applications.iter().enumerate();
+            let groups: Vec<usize> =
+                applications.filter(|(_, it)| !it.has_ended()).map(|(index, _)| index).collect();
+            (self.can_end(rank) && !groups.is_empty())
+                .then(|| format!("member {rank} in groups {groups:?}"))
+        };
+        let all: Vec<String> = self.members.iter().enumerate().filter_map(living).collect();
+        all.join(", ")
+    }
+
+    fn will_be_disturbed(&self) -> bool {
+        let disturbs = |due| matches!(due, Due::Start(_) | Due::Wake);
+        self.driver.agenda.planned().any(|(rank, due)| self.can_end(rank) && disturbs(due))
+    }
+
+    fn plan(&mut self, rank: usize, due: Due, at_ns: u64) {
+        // Nothing may depend on the order within one instant, so it is random.
+        let Driver { agenda, dice, .. } = &mut self.driver;
+        agenda.plan(rank, due, at_ns, || dice.below(u64::MAX));
+    }
+
+    fn notify(&mut self, rank: usize) {
+        self.with_started(rank, |it, here| it.look_around(here));
+        match self.driver.polls_ns(rank, self.scenario.members[rank].poll_delay_ns_max) {
+            Some(at_ns) => self.plan(rank, Due::Look, at_ns),
+            None => self.look(rank),
         }
     }
 
-    fn inject(&mut self, what: &Fault) {
-        let now_ns = self.now_ns();
-        self.network.remark(|| format!("step {}: {what:?}", self.step));
-        self.book.faults.push(InjectedFault { at_ns: now_ns, what: what.clone() });
-        let over_ns = match what.holds_ns() {
-            u64::MAX => now_ns,
-            holds_ns => now_ns + holds_ns,
-        };
-        self.disturbed_ns = self.disturbed_ns.max(over_ns);
+    fn happen(&mut self, rank: usize, due: Due) {
+        match due {
+            Due::Start(group) => self.start(rank, group),
+            Due::Look | Due::Deadline => self.look(rank),
+            Due::Beside => self.create_beside(rank),
+            Due::Wake => {
+                self.driver.disturb(0);
+                self.with_started(rank, |it, here| {
+                    if it.next_wake_ns().is_some_and(|at_ns| at_ns <= here.now_ns) {
+                        it.wake(here);
+                    }
+                });
+                self.look(rank);
+            }
+        }
+    }
+
+    fn inject(&mut self, what: &'a Fault) {
+        let at_ns = self.driver.now_ns();
+        self.book.faults.push(InjectedFault { at_ns, what: what.clone() });
+        self.driver.disturb(what.holds_ns());
         if what.holds_ns() > 0 {
-            self.bound_ns = self.scenario.deadlines_ns();
+            self.driver.bound_ns = self.scenario.deadlines_ns();
         }
         match what {
             Fault::Member(fault) => {
-                fault.inject(self.network, self.scenario.size());
+                fault.inject(self.driver.network, self.scenario.size());
                 if let Some((member, for_ns)) = fault.stops() {
-                    self.hold(member, for_ns.map_or(u64::MAX, |for_ns| now_ns + for_ns));
+                    self.driver.hold(member, for_ns);
                 }
                 if let MemberFault::Kill { member } = fault {
                     self.kill(*member as usize);
@@ -472,32 +418,6 @@ impl<'a> World<'a> {
             Fault::Abort { member, group } => self.order(*member, *group, Order::Abort),
             Fault::Refuse { member, group } => self.order(*member, *group, Order::Refuse),
             Fault::Mute { member, group } => self.order(*member, *group, Order::FallSilent),
-        }
-    }
-
-    /// Passes an order to an application, if its member runs and it has not ended.
-    fn order(&mut self, rank: u32, group: usize, order: Order) {
-        let (rank, now_ns) = (rank as usize, self.now_ns());
-        let member = &self.members[rank];
-        let runs = member.engine.is_some() && member.held_until_ns <= now_ns;
-        if !runs || !member.has_started[group] || member.applications[group].has_ended() {
-            return;
-        }
-        self.act(rank, group, |it, here| it.obey(order, here));
-        self.look(rank);
-    }
-
-    fn hold(&mut self, rank: usize, until_ns: u64) {
-        let held = &mut self.members[rank].held_until_ns;
-        *held = until_ns.max(*held);
-    }
-
-    fn kill(&mut self, rank: usize) {
-        self.network.kill(rank);
-        let member = &mut self.members[rank];
-        if member.engine.take().is_some() {
-            self.agenda.forget(rank);
-            member.applications.iter_mut().for_each(|it| it.finish(&mut self.book));
         }
     }
 }
@@ -519,13 +439,7 @@ impl Member {
             beside: Beside::default(),
             has_started: vec![false; scenario.groups.len()],
             current: BTreeMap::new(),
-            held_until_ns: 0,
         }
-    }
-
-    /// Returns whether the member is alive and not stopped for ever.
-    fn can_end(&self) -> bool {
-        self.engine.is_some() && self.held_until_ns < u64::MAX
     }
 
     fn has_ended(&self) -> bool {

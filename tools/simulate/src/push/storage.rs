@@ -3,11 +3,13 @@
 use std::{
     collections::VecDeque,
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use engine::jobs::{Disks, Done, Job, Lane};
 use rdmc::{LeaseError, Region, Storage};
+
+use crate::panics::lock;
 
 /// Makes a region that is accessed by copying only, like a file.
 pub(super) fn stored(bytes: Vec<u8>) -> Region {
@@ -102,8 +104,4 @@ impl Disks for Device {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,13 @@
 //! The effects of planted bugs between a member and its network.
 
 use collective::HEADER_BYTES;
-use transport::{Completion, EndpointId, ReadLease, Region};
+use transport::{Completion, EndpointId, ReadLease};
 
 use super::{canary::TeamCanary, scenario::TeamScenario};
-use crate::{dice::Dice, node::Bug};
+use crate::{
+    dice::Dice,
+    node::{Bug, lease_of},
+};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 22;
@@ -62,8 +65,7 @@ impl Bug for Planted {
         if before.len() != from.bytes() || !self.fires() {
             return from;
         }
-        let all = 0..before.len();
-        Region::from_vec(before).read(all).expect("there is no other lease")
+        lease_of(before)
     }
 
     fn write(&mut self, from: ReadLease, offset: &mut u64) -> ReadLease {
@@ -82,8 +84,7 @@ impl Bug for Planted {
                     return from;
                 }
                 bytes[..length].copy_from_slice(&before);
-                let all = 0..bytes.len();
-                Region::from_vec(bytes).read(all).expect("there is no other lease")
+                lease_of(bytes)
             }
             _ => from,
         }

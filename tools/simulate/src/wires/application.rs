@@ -11,7 +11,6 @@ use super::{
     pipe::Pipe,
     scenario::ChannelPlan,
 };
-use crate::dice::Dice;
 
 /// The key of all exposed memory.
 const KEY: u32 = 9;
@@ -38,7 +37,6 @@ const WRITE: u64 = 2;
 /// What an application may use while it acts.
 pub(super) struct Here<'h, 'f> {
     pub(super) connections: &'h mut Connections<Pipe>,
-    pub(super) dice: &'h mut Dice,
     pub(super) facts: &'h mut Facts<'f>,
     pub(super) canary: Option<WireCanary>,
 }
@@ -164,13 +162,13 @@ impl<'a> Application<'a> {
             if possible.is_empty() {
                 return false;
             }
-            match here.dice.pick(&possible) {
+            match here.facts.dice.pick(&possible) {
                 RECEIVE => self.receive(here),
                 SEND => self.send(here),
                 WRITE => self.write(here),
                 _ => self.write_word(WORD, here),
             }
-            if here.dice.percent(30) {
+            if here.facts.dice.percent(30) {
                 return true;
             }
         }
@@ -217,7 +215,7 @@ impl<'a> Application<'a> {
 
     fn receive(&mut self, here: &mut Here<'_, '_>) {
         let number = self.posts[RECEIVE as usize].len();
-        let more = here.dice.below(3) as usize;
+        let more = here.facts.dice.below(3) as usize;
         let region = Region::from_vec(vec![POISON; self.peer_blocks()[number] + more]);
         let Ok(mut lease) = region.write(0..region.len()) else { return };
         let arriving = self.is_echo().then(|| lease.arriving());
@@ -262,7 +260,7 @@ impl<'a> Application<'a> {
         let (_, _, end) = self.at;
         let region = Region::from_vec(block(bytes, number, end, self.at));
         let Ok(lease) = region.read(0..bytes) else { return };
-        if here.canary == Some(WireCanary::KeepsMemory) && here.dice.percent(5) {
+        if here.canary == Some(WireCanary::KeepsMemory) && here.facts.dice.percent(5) {
             self.kept.extend(region.read(0..bytes));
         }
         let posted = here.connections.post_send(at, lease, immediate, token);
@@ -313,7 +311,7 @@ impl<'a> Application<'a> {
             self.phase = Phase::Closing;
             let now = std::time::Duration::from_nanos(here.facts.now_ns);
             here.facts.note(|| format!("{:?} closes", self.at));
-            if here.canary != Some(WireCanary::ForgetsClose) || !here.dice.percent(20) {
+            if here.canary != Some(WireCanary::ForgetsClose) || !here.facts.dice.percent(20) {
                 here.connections.close(self.endpoint, now);
             }
         }

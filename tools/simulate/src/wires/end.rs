@@ -84,7 +84,6 @@ impl<'a> End<'a> {
         connection: usize,
         pipes: Vec<Pipe>,
         wires: &[Rc<RefCell<Wire>>],
-        dice: &mut Dice,
         facts: &mut Facts<'_>,
     ) {
         let Some(connections) = &mut self.connections else { return };
@@ -109,7 +108,7 @@ impl<'a> End<'a> {
             connections.share(id, streams, now);
         } else {
             let endpoint = connections.open(id, streams, now);
-            self.begin(connection, 0, endpoint, dice, facts);
+            self.begin(connection, 0, endpoint, facts);
         }
     }
 
@@ -118,7 +117,6 @@ impl<'a> End<'a> {
         connection: usize,
         channel: usize,
         endpoint: EndpointId,
-        dice: &mut Dice,
         facts: &mut Facts<'_>,
     ) {
         let Some(connections) = &mut self.connections else { return };
@@ -126,7 +124,7 @@ impl<'a> End<'a> {
         let at = (connection, channel, self.number);
         facts.note(|| format!("{at:?} opens"));
         let mut application = Application::new(&plan.channels[channel], at, plan.streams, endpoint);
-        application.begin(&mut Here { connections, dice, facts, canary: self.canary });
+        application.begin(&mut Here { connections, facts, canary: self.canary });
         self.applications.push(application);
     }
 
@@ -157,19 +155,13 @@ impl<'a> End<'a> {
     }
 
     /// Answers a request for a channel.
-    pub(super) fn answer(
-        &mut self,
-        connection: usize,
-        channel: usize,
-        dice: &mut Dice,
-        facts: &mut Facts<'_>,
-    ) {
+    pub(super) fn answer(&mut self, connection: usize, channel: usize, facts: &mut Facts<'_>) {
         if self.scenario.connections[connection].channels[channel].is_refused {
             self.release(connection, channel, facts);
             self.send(connection, REFUSE, channel as u32, 9, facts);
         } else {
             self.send(connection, ACCEPT, channel as u32, 9, facts);
-            self.open_reserved(connection, channel, dice, facts);
+            self.open_reserved(connection, channel, facts);
         }
     }
 
@@ -187,17 +179,11 @@ impl<'a> End<'a> {
         }
     }
 
-    fn open_reserved(
-        &mut self,
-        connection: usize,
-        channel: usize,
-        dice: &mut Dice,
-        facts: &mut Facts<'_>,
-    ) {
+    fn open_reserved(&mut self, connection: usize, channel: usize, facts: &mut Facts<'_>) {
         let Some(endpoint) = self.take_reserved(connection, channel) else { return };
         let Some(connections) = &mut self.connections else { return };
         match connections.open_reserved(endpoint) {
-            Ok(endpoint) => self.begin(connection, channel, endpoint, dice, facts),
+            Ok(endpoint) => self.begin(connection, channel, endpoint, facts),
             // Too much has come for it.
             Err(_) if facts.may_differ(connection) => {}
             Err(error) => facts.violated(format!("channel {channel} of {connection}: {error}")),
@@ -235,14 +221,9 @@ impl<'a> End<'a> {
     }
 
     /// Ends a channel although it is not done; all of a connection without one.
-    pub(super) fn close(
-        &mut self,
-        connection: Option<(usize, usize)>,
-        dice: &mut Dice,
-        facts: &mut Facts<'_>,
-    ) {
+    pub(super) fn close(&mut self, connection: Option<(usize, usize)>, facts: &mut Facts<'_>) {
         let Some(connections) = &mut self.connections else { return };
-        let mut here = Here { connections, dice, facts, canary: self.canary };
+        let mut here = Here { connections, facts, canary: self.canary };
         for application in &mut self.applications {
             let (of, channel, _) = application.at;
             if connection.is_none_or(|it| it == (of, channel)) {
@@ -295,7 +276,7 @@ impl<'a> End<'a> {
 
     /// Moves bytes, handles timers, and lets applications act. Returns what that has brought up, and whether applications have
     /// more to do.
-    pub(super) fn poll(&mut self, dice: &mut Dice, facts: &mut Facts<'_>) -> (Vec<Brought>, bool) {
+    pub(super) fn poll(&mut self, facts: &mut Facts<'_>) -> (Vec<Brought>, bool) {
         let mut brought = Vec::new();
         let now = Duration::from_nanos(facts.now_ns);
         if self.canary == Some(WireCanary::TellsLate)
@@ -319,15 +300,15 @@ impl<'a> End<'a> {
             if completions.is_empty() && events.is_empty() && !is_ready {
                 break;
             }
-            self.flaw(&mut completions, dice);
+            self.flaw(&mut completions, &mut facts.dice);
             for completion in completions {
                 self.complete(completion, &mut brought, facts);
             }
             for event in events {
-                self.happen(event, &mut brought, dice, facts);
+                self.happen(event, &mut brought, facts);
             }
         }
-        (brought, self.work(dice, facts))
+        (brought, self.work(facts))
     }
 
     /// Tells the connections what has changed for their streams.
@@ -415,13 +396,7 @@ impl<'a> End<'a> {
         }
     }
 
-    fn happen(
-        &mut self,
-        event: SharedEvent,
-        brought: &mut Vec<Brought>,
-        dice: &mut Dice,
-        facts: &mut Facts<'_>,
-    ) {
+    fn happen(&mut self, event: SharedEvent, brought: &mut Vec<Brought>, facts: &mut Facts<'_>) {
         let of = match &event {
             SharedEvent::Message { connection, .. } | SharedEvent::Ended { connection, .. } => {
                 *connection
@@ -434,7 +409,7 @@ impl<'a> End<'a> {
             SharedEvent::Message { message, .. } => {
                 let number = link.messages_heard;
                 link.messages_heard += 1;
-                self.hear(connection, number, &message, brought, dice, facts);
+                self.hear(connection, number, &message, brought, facts);
             }
             SharedEvent::Ended { cause, .. } => {
                 facts.note(|| format!("end {}: connection {connection}: {cause:?}", self.number));
@@ -448,8 +423,8 @@ impl<'a> End<'a> {
                     .collect();
                 for channel in reserved {
                     // What is opened now is told of its end.
-                    if dice.percent(50) {
-                        self.open_reserved(connection, channel, dice, facts);
+                    if facts.dice.percent(50) {
+                        self.open_reserved(connection, channel, facts);
                     } else {
                         self.release(connection, channel, facts);
                     }
@@ -464,7 +439,6 @@ impl<'a> End<'a> {
         number: u32,
         heard: &[u8],
         brought: &mut Vec<Brought>,
-        dice: &mut Dice,
         facts: &mut Facts<'_>,
     ) {
         facts.counts.messages += 1;
@@ -491,16 +465,16 @@ impl<'a> End<'a> {
             ASK if self.reserve(connection, channel, facts) => {
                 brought.push(Brought::Asked { connection, channel });
             }
-            ACCEPT => self.open_reserved(connection, channel, dice, facts),
+            ACCEPT => self.open_reserved(connection, channel, facts),
             REFUSE => self.release(connection, channel, facts),
             _ => {}
         }
     }
 
     /// Lets applications act. Returns whether they have more to do.
-    fn work(&mut self, dice: &mut Dice, facts: &mut Facts<'_>) -> bool {
+    fn work(&mut self, facts: &mut Facts<'_>) -> bool {
         let Some(connections) = &mut self.connections else { return false };
-        let mut here = Here { connections, dice, facts, canary: self.canary };
+        let mut here = Here { connections, facts, canary: self.canary };
         let mut has_more = false;
         for application in &mut self.applications {
             has_more |= application.work(&mut here);

@@ -7,7 +7,10 @@ use super::{
     fault::WireFault,
     scenario::{ENDS, Protection, WireScenario},
 };
-use crate::trace::Trace;
+use crate::{dice::Dice, trace::Trace};
+
+/// Distinguishes these random choices from all others of a seed.
+const PURPOSE: u64 = 41;
 
 /// How an application's channel ended at one end.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,6 +40,8 @@ pub(super) struct Facts<'a> {
     pub(super) counts: WireCounts,
     /// Kinds of faults that happened.
     pub(super) faults: Vec<usize>,
+    /// Random choices of both ends and of what is between them.
+    pub(super) dice: Dice,
     pub(super) trace: Trace,
 }
 
@@ -51,6 +56,7 @@ impl<'a> Facts<'a> {
             held_ns: vec![0; connections],
             counts: WireCounts::default(),
             faults: Vec::new(),
+            dice: Dice::new(scenario.seed, PURPOSE),
             trace: Trace::new(trace_events),
         }
     }

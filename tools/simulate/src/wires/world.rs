@@ -15,9 +15,7 @@ use super::{
 };
 use crate::{counts::Basics, dice::Dice, options::Options, queue::Queue, subject::Outcome};
 
-/// Distinguishes these random choices from all others of a seed.
-const PURPOSE: u64 = 41;
-/// The same for the streams, each with a number behind it.
+/// Distinguishes the random choices of streams from all others of a seed, each with a number behind it.
 const PURPOSE_OF_STREAMS: u64 = 1 << 32;
 
 /// A run with more steps does not end.
@@ -42,7 +40,6 @@ struct World<'a> {
     pipes: Vec<[Vec<Pipe>; 2]>,
     agenda: Queue<Due, ()>,
     facts: Facts<'a>,
-    dice: Dice,
     canary: Option<WireCanary>,
     /// When each end polls next; `u64::MAX`: not until something happens.
     polls_ns: [u64; 2],
@@ -79,7 +76,6 @@ impl<'a> World<'a> {
             wires,
             agenda: Queue::default(),
             facts: Facts::new(scenario, options.trace_events),
-            dice: Dice::new(scenario.seed, PURPOSE),
             canary: options.canary,
             polls_ns: [u64::MAX; 2],
             paused_until_ns: [0; 2],
@@ -170,7 +166,7 @@ impl<'a> World<'a> {
     /// Executes what is due now.
     fn advance(&mut self) {
         let now_ns = self.facts.now_ns;
-        if self.canary == Some(WireCanary::SwapsBytes) && self.dice.percent(2) {
+        if self.canary == Some(WireCanary::SwapsBytes) && self.facts.dice.percent(2) {
             self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().lines[0].swap());
         }
         self.wires.iter().flatten().for_each(|wire| wire.borrow_mut().advance(now_ns));
@@ -187,7 +183,8 @@ impl<'a> World<'a> {
         // What an end reads makes room for the other one.
         for end in ENDS {
             if self.ends[end].has_news() {
-                let delay_ns = self.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
+                let delay_ns =
+                    self.facts.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
                 self.poll_by(end, now_ns + delay_ns);
             }
         }
@@ -208,7 +205,7 @@ impl<'a> World<'a> {
             self.poll_by(end, now_ns);
             return;
         }
-        let (brought, has_more) = self.ends[end].poll(&mut self.dice, &mut self.facts);
+        let (brought, has_more) = self.ends[end].poll(&mut self.facts);
         let peer = &self.ends[1 - end];
         let closes: Vec<bool> = (0..self.scenario.connections.len())
             .map(|it| peer.application(it, 0).is_some_and(|it| it.phase != Phase::Open))
@@ -218,11 +215,11 @@ impl<'a> World<'a> {
             self.bring(end, it);
         }
         if has_more {
-            let pause_ns = self.dice.between(0, 5_000);
+            let pause_ns = self.facts.dice.between(0, 5_000);
             self.poll_by(end, now_ns + 1 + pause_ns);
         }
         if let Some(at_ns) = self.ends[end].poll_timeout() {
-            let delay_ns = self.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
+            let delay_ns = self.facts.dice.between(0, self.scenario.ends[end].poll_delay_ns_max);
             self.poll_by(end, at_ns.max(now_ns + 1) + delay_ns);
         }
     }
@@ -258,11 +255,11 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self, due: Due) {
-        let (ends, dice, facts) = (&mut self.ends, &mut self.dice, &mut self.facts);
+        let (ends, facts) = (&mut self.ends, &mut self.facts);
         match due {
             Due::Connect { connection, end } => {
                 let pipes = std::mem::take(&mut self.pipes[connection][end]);
-                ends[end].connect(connection, pipes, &self.wires[connection], dice, facts);
+                ends[end].connect(connection, pipes, &self.wires[connection], facts);
                 self.wake(end);
             }
             Due::Ask { connection, channel } => {
@@ -272,7 +269,7 @@ impl<'a> World<'a> {
             }
             Due::Answer { connection, channel } => {
                 let end = 1 - self.scenario.connections[connection].channels[channel].asked_by;
-                ends[end].answer(connection, channel, dice, facts);
+                ends[end].answer(connection, channel, facts);
                 self.wake(end);
             }
             Due::Send { connection, message } => {
@@ -281,12 +278,12 @@ impl<'a> World<'a> {
                 self.wake(end);
             }
             Due::Close { connection, channel, end } => {
-                ends[end].close(Some((connection, channel)), dice, facts);
+                ends[end].close(Some((connection, channel)), facts);
                 self.wake(end);
             }
             Due::LosePatience => {
                 for end in ends.iter_mut() {
-                    end.close(None, dice, facts);
+                    end.close(None, facts);
                     end.give_up_requests(facts);
                 }
                 ENDS.into_iter().for_each(|end| self.wake(end));
@@ -347,7 +344,6 @@ impl<'a> World<'a> {
         }
         let Facts { violations, counts, faults, now_ns, trace, .. } = self.facts;
         let counts = WireCounts { basics: Basics::new(self.step, now_ns, faults), ..counts };
-        let (digest, trace) = trace.into_parts();
-        Outcome { violations, trace, digest, counts, ..Outcome::default() }
+        trace.outcome(violations, counts)
     }
 }
