@@ -120,7 +120,7 @@ mod tests {
         /// What they count.
         pub struct Largest {
             /// The seed.
-            pub seed: Most,
+            pub seed: Most<u64>,
         }
     }
 
@@ -154,7 +154,7 @@ mod tests {
 
         fn run(&self, _: Options<NoCanary>) -> OutcomeOf<Self> {
             assert!(self.0 < 3, "cannot be run");
-            let counts = Largest { seed: Most { count: self.0, seed: self.0 } };
+            let counts = Largest { seed: Most { value: self.0, seed: self.0 } };
             OutcomeOf::<Self> { counts, ..Default::default() }
         }
 

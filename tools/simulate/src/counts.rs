@@ -47,12 +47,17 @@ impl<C: Counts> fmt::Display for Tally<C> {
 
 /// Defines a structure of counts that are summed up one by one.
 macro_rules! counts {
-    ($(#[$meta:meta])* pub struct $name:ident { $($(#[$doc:meta])* pub $field:ident: $type:ty,)* }) => {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident$([$kinds:ident])? {
+            $($(#[$doc:meta])* pub $field:ident: $type:ty,)*
+        }
+    ) => {
         $(#[$meta])*
         #[derive(Clone, Default, PartialEq, Debug)]
-        pub struct $name { $($(#[$doc])* pub $field: $type,)* }
+        pub struct $name$(<const $kinds: usize>)? { $($(#[$doc])* pub $field: $type,)* }
 
-        impl $crate::counts::Sum for $name {
+        impl$(<const $kinds: usize>)? $crate::counts::Sum for $name$(<$kinds>)? {
             fn add(&mut self, other: &Self) {
                 $($crate::counts::Sum::add(&mut self.$field, &other.$field);)*
             }
@@ -100,25 +105,17 @@ impl<const N: usize> Kinds<N> {
     }
 }
 
-/// What is counted of most runs, with `N` kinds of faults.
-#[derive(Clone, Default, PartialEq, Debug)]
-pub struct Basics<const N: usize> {
-    /// Steps.
-    pub steps: u64,
-    /// Virtual time.
-    pub virtual_ns: u64,
-    /// Runs with faults.
-    pub with_faults: u64,
-    /// Faults that happened, by kind.
-    pub faults: Kinds<N>,
-}
-
-impl<const N: usize> Sum for Basics<N> {
-    fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.virtual_ns += other.virtual_ns;
-        self.with_faults += other.with_faults;
-        self.faults.add(&other.faults);
+counts! {
+    /// What is counted of most runs, with `N` kinds of faults.
+    pub struct Basics[N] {
+        /// Steps.
+        pub steps: u64,
+        /// Virtual time.
+        pub virtual_ns: u64,
+        /// Runs with faults.
+        pub with_faults: u64,
+        /// Faults that happened, by kind.
+        pub faults: Kinds<N>,
     }
 }
 
@@ -155,48 +152,34 @@ pub fn write_runs(
     writeln!(f, "{runs} runs, {steps} steps, {virtual_s:.0} s in virtual time")
 }
 
-/// The most that a run took after its last disturbance, in parts of what it may take, and the seed of that run.
-#[derive(Clone, Default, PartialEq, Debug)]
-pub struct Slowest {
-    /// The part.
-    pub part: f64,
+/// The most of something in a run, and the seed of that run.
+#[derive(Clone, Default, PartialEq, PartialOrd, Debug)]
+pub struct Most<T> {
+    /// How much.
+    pub value: T,
     /// The seed.
     pub seed: u64,
 }
 
-impl Sum for Slowest {
+impl<T: Clone + Default + PartialOrd> Sum for Most<T> {
     fn add(&mut self, other: &Self) {
-        if other.part > self.part {
+        if other > self && other.value > T::default() {
             *self = other.clone();
         }
     }
 }
 
-impl fmt::Display for Slowest {
+impl fmt::Display for Most<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { part, seed } = self;
-        write!(f, "slowest end: {:.0} % of the time allowed (seed {seed})", 100.0 * part)
+        write!(f, "{} (seed {})", self.value, self.seed)
     }
 }
 
-/// The most of something in a run, and the seed of that run.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Most {
-    /// How much.
-    pub count: u64,
-    /// The seed.
-    pub seed: u64,
-}
-
-impl Sum for Most {
-    fn add(&mut self, other: &Self) {
-        *self = self.clone().max(other.clone());
-    }
-}
-
-impl fmt::Display for Most {
+/// The most that a run took after its last disturbance, in parts of what it may take.
+impl fmt::Display for Most<f64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (seed {})", self.count, self.seed)
+        let percent = 100.0 * self.value;
+        write!(f, "slowest end: {percent:.0} % of the time allowed (seed {})", self.seed)
     }
 }
 
@@ -220,22 +203,15 @@ const FAILURES: [FailureKind; 7] = [
     FailureKind::Differs,
 ];
 
-/// How groups or teams ended, with the first `N` kinds of failures.
-#[derive(Clone, Default, PartialEq, Debug)]
-pub struct Ends<const N: usize> {
-    /// Members at which they closed with success.
-    pub closed: u64,
-    /// Members at which they failed, by kind of failure; other kinds count as the last.
-    pub failed: Kinds<N>,
-    /// Runs in which all closed everywhere.
-    pub successes: u64,
-}
-
-impl<const N: usize> Sum for Ends<N> {
-    fn add(&mut self, other: &Self) {
-        self.closed += other.closed;
-        self.failed.add(&other.failed);
-        self.successes += other.successes;
+counts! {
+    /// How groups or teams ended, with the first `N` kinds of failures.
+    pub struct Ends[N] {
+        /// Members at which they closed with success.
+        pub closed: u64,
+        /// Members at which they failed, by kind of failure; other kinds count as the last.
+        pub failed: Kinds<N>,
+        /// Runs in which all closed everywhere.
+        pub successes: u64,
     }
 }
 
@@ -259,18 +235,12 @@ impl<const N: usize> Ends<N> {
     }
 }
 
-/// How exactly failures named the member that caused them.
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-pub struct Blame {
-    /// How many failures named a member that a fault had hit, or whose application had aborted.
-    pub exact: u64,
-    /// How many failures named a member that waited for such a member, or was waited for by one.
-    pub behind: u64,
-}
-
-impl Sum for Blame {
-    fn add(&mut self, other: &Self) {
-        self.exact += other.exact;
-        self.behind += other.behind;
+counts! {
+    /// How exactly failures named the member that caused them.
+    pub struct Blame {
+        /// How many failures named a member that a fault had hit, or whose application had aborted.
+        pub exact: u64,
+        /// How many failures named a member that waited for such a member, or was waited for by one.
+        pub behind: u64,
     }
 }

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use transport_sim::SimNet;
 
-use crate::{agenda::Agenda, counts::Slowest, dice::Dice, faults::PlannedFault};
+use crate::{agenda::Agenda, counts::Most, dice::Dice, faults::PlannedFault};
 
 /// A run with more steps does not terminate.
 const STEPS_MAX: u64 = 2_000_000;
@@ -165,9 +165,9 @@ impl<'a, D: Copy + Ord, F: fmt::Debug> Driver<'a, D, F> {
     }
 
     /// Returns how long the run took after the last disturbance. Only runs that reach deadlines can last long.
-    pub(crate) fn slowest(&self, last_ns: u64, has_deadline: bool, seed: u64) -> Slowest {
+    pub(crate) fn slowest(&self, last_ns: u64, has_deadline: bool, seed: u64) -> Most<f64> {
         let late_ns = last_ns.saturating_sub(self.disturbed_ns);
-        let part = if has_deadline { late_ns as f64 / self.bound_ns as f64 } else { 0.0 };
-        Slowest { part, seed }
+        let value = if has_deadline { late_ns as f64 / self.bound_ns as f64 } else { 0.0 };
+        Most { value, seed }
     }
 }

@@ -32,36 +32,18 @@ mod trace;
 mod wires;
 
 pub use campaign::Campaign;
-pub use clock::Clock;
-pub use copies::{
-    CopyCanary, CopyCounts, CopyFault, CopyScenario, CopySessionPlan, PlannedCopyFault, Thing, What,
-};
-pub use counts::{Basics, Blame, Counts, End, Ends, Kinds, Most, Slowest, Sum, Tally};
-pub use creations::{
-    ContextPlan, CreationCanary, CreationCounts, CreationPlan, CreationScenario, DeathPlan,
-    Linking, SeatPlan,
-};
+pub use copies::{CopyCounts, CopyScenario};
+pub use counts::{Kinds, Tally};
+pub use creations::{CreationCounts, CreationScenario};
 pub use faults::PlannedFault;
-pub use groups::{
-    Answer, ApplicationPlan, Canary, Fault, GroupCounts, GroupPlan, MemberPlan, Reported, Scenario,
-    SendPlan, Told,
-};
-pub use member_fault::MemberFault;
-pub use network::{NetworkPlan, SlowLink};
+pub use groups::{Canary, GroupCounts, Scenario};
+pub use network::NetworkPlan;
 pub use options::Options;
 pub use panics::caught;
 pub use push::{
-    HostFaults, HostScenario, ManyHosts, ManyReport, PushCanary, PushCounts, PushEnd, PushFault,
-    PushScenario, SourceFaults, StreamPlan, Traffic,
+    HostScenario, ManyHosts, ManyReport, PushCanary, PushCounts, PushEnd, PushFault, PushScenario,
 };
 pub use shrink::shrink;
-pub use smaller::Smaller;
-pub use subject::{Limits, Outcome, OutcomeOf, Subject, canary, name_of};
-pub use teams::{
-    CallKind, CallPlan, FoldPlan, FunctionPlan, OtherCall, TeamCanary, TeamCounts, TeamFault,
-    TeamMemberPlan, TeamScenario,
-};
-pub use wires::{
-    ChannelPlan, ConnectionPlan, FlowPlan, MessagePlan, PlannedWireFault, Protection, WireCanary,
-    WireCounts, WireEndPlan, WireFault, WireNetworkPlan, WireScenario, WritePlan,
-};
+pub use subject::{Limits, OutcomeOf, Subject, canary, name_of};
+pub use teams::{TeamCanary, TeamCounts, TeamScenario};
+pub use wires::{WireCanary, WireCounts, WireScenario};

@@ -52,25 +52,8 @@ pub enum MemberFault {
 
 impl MemberFault {
     /// Names of the kinds, in the order of [`MemberFault::kind`].
-    const KINDS: [&'static str; 6] = ["death", "reset", "freeze", "pause", "partition", "rate"];
-
-    /// How many kinds there are.
-    pub(crate) const COUNT: usize = Self::KINDS.len();
-
-    /// Returns the names of these kinds, and of a simulator's own, which come after them.
-    pub(crate) const fn kinds_with<const OWN: usize, const ALL: usize>(
-        own: [&'static str; OWN],
-    ) -> [&'static str; ALL] {
-        assert!(ALL == Self::COUNT + OWN);
-        let mut all = [""; ALL];
-        let mut index = 0;
-        while index < ALL {
-            let is_own = index >= Self::COUNT;
-            all[index] = if is_own { own[index - Self::COUNT] } else { Self::KINDS[index] };
-            index += 1;
-        }
-        all
-    }
+    pub(crate) const KINDS: [&'static str; 6] =
+        ["death", "reset", "freeze", "pause", "partition", "rate"];
 
     /// Draws one that hits a member and another one, of this many.
     pub(crate) fn draw_reset(dice: &mut Dice, member: u32, size: u64) -> Self {

@@ -9,7 +9,7 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
 /// See [`SimConfig`].
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct NetworkPlan {
     /// Rate of every port that has no other.
     pub rate_bytes_per_s: u64,
@@ -86,9 +86,7 @@ impl NetworkPlan {
             loss_detection_ns: dice.rarely(70, 100, MS),
             silence_timeout_ms: dice.between(2, 20),
             drain_timeout_ms: dice.between(1, 10),
-            shared_ports: None,
-            cut_through_bytes: None,
-            slow_links: Vec::new(),
+            ..Self::default()
         }
     }
 

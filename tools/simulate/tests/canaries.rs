@@ -35,7 +35,7 @@ fn smaller<S: Subject>(canary: S::Canary, seeds: u64) -> S {
     let smaller = shrink(&scenario, campaign.options, Duration::from_secs(60));
     assert!(!smaller.run(campaign.options).violations.is_empty());
     let size = |it: &S| it.to_string().lines().count();
-    assert!(size(&smaller) <= size(&scenario), "{smaller}");
+    assert!(size(&smaller) < size(&scenario), "{smaller}");
     let without = smaller.run(Options { trace_events: 100, ..Options::default() });
     assert!(without.violations.is_empty(), "without it it is well: {}", without.trace);
     smaller
@@ -81,10 +81,8 @@ fn every_canary_of_copies_is_caught() {
 
 #[test]
 fn failing_copies_become_smaller_and_still_fail() {
-    let smaller =
-        smaller::<CopyScenario>(canary::<CopyScenario>("renames-over").unwrap(), PUSH_SEEDS);
-    let things = smaller.before.len() + smaller.versions.iter().map(Vec::len).sum::<usize>();
-    assert!(things <= 6, "{smaller}");
+    let canary = canary::<CopyScenario>("renames-over").unwrap();
+    smaller::<CopyScenario>(canary, PUSH_SEEDS);
 }
 
 #[test]

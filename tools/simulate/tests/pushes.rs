@@ -4,58 +4,32 @@ use std::time::Duration;
 
 use files::machines::Step;
 use simulate::{
-    HostFaults, HostScenario, Limits, NetworkPlan, Options, OutcomeOf, PlannedFault, PushEnd,
-    PushFault, PushScenario, SourceFaults, Subject,
+    HostScenario, Limits, NetworkPlan, Options, OutcomeOf, PlannedFault, PushEnd, PushFault,
+    PushScenario, Subject,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
 
 /// A push to this many hosts; a copy takes 10 s.
 fn scenario(hosts: usize) -> PushScenario {
-    let host = HostScenario {
-        start_ns: 1_000_000,
-        is_absent: false,
-        joins: false,
-        disk_ns: 0,
-        store_ns: 0,
-        verify_ns: 0,
-        rate_bytes_per_s: None,
-        partial_percent: 0,
-        kept_files: Vec::new(),
-        faults: HostFaults::default(),
-    };
+    let host = HostScenario { start_ns: 1_000_000, ..HostScenario::default() };
     PushScenario {
         hosts_per_rack: 3,
-        files: Vec::new(),
-        listing_bytes: 0,
-        stream: None,
         seed: 7,
         bytes: 40_000,
         block_bytes: 1_000,
         chunk_bytes: 1_000,
-        algorithm: None,
-        retries: 0,
-        rate_min_percent: 0,
         network: NetworkPlan {
             rate_bytes_per_s: 4_000,
             latency_ns: 100_000,
-            block_jitter_percent: 0,
-            delivery_jitter_ns_max: 0,
-            control_jitter_ns_max: 0,
-            loss_detection_ns: 0,
             silence_timeout_ms: 5_000,
             drain_timeout_ms: 1_000,
-            shared_ports: None,
             cut_through_bytes: Some(4_096),
-            slow_links: Vec::new(),
+            ..NetworkPlan::default()
         },
-        word_ns_max: 0,
-        look_ns_max: 0,
         digest_ns: 1,
         hosts: vec![host; hosts],
-        source: SourceFaults::default(),
-        firewalls: Vec::new(),
-        planned_faults: Vec::new(),
+        ..PushScenario::default()
     }
 }
 

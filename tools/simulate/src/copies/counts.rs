@@ -23,7 +23,7 @@ counts! {
         /// How often something in the way had to be moved away by hand.
         pub moved_away: u64,
         /// The most calls of a run.
-        pub longest: Most,
+        pub longest: Most<u64>,
     }
 }
 

@@ -17,9 +17,8 @@ mod snapshot;
 
 use std::ops::RangeInclusive;
 
-pub use canary::CopyCanary;
 pub use counts::CopyCounts;
-pub use scenario::{CopyFault, CopyScenario, CopySessionPlan, PlannedCopyFault, Thing, What};
+pub use scenario::CopyScenario;
 
 use crate::{
     options::Options,
@@ -33,7 +32,7 @@ impl Subject for CopyScenario {
     /// One host.
     const MEMBERS: Option<RangeInclusive<u32>> = None;
 
-    type Canary = CopyCanary;
+    type Canary = canary::CopyCanary;
     type Counts = CopyCounts;
     type End = ();
 
@@ -45,7 +44,7 @@ impl Subject for CopyScenario {
         self.check()
     }
 
-    fn run(&self, options: Options<CopyCanary>) -> OutcomeOf<Self> {
+    fn run(&self, options: Options<canary::CopyCanary>) -> OutcomeOf<Self> {
         run::run(self, options)
     }
 

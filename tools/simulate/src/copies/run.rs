@@ -126,7 +126,7 @@ pub(super) fn run(scenario: &CopyScenario, options: Options<CopyCanary>) -> Copy
         Err(problem) => outcome.violations.push(problem),
     }
     let Outcome { violations, counts, .. } = &mut outcome;
-    counts.longest = Most { count: counts.calls, seed: scenario.seed };
+    counts.longest = Most { value: counts.calls, seed: scenario.seed };
     outcome.digest = short(blake3::hash(format!("{violations:?} {counts:?}").as_bytes()));
     outcome
 }

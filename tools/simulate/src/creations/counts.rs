@@ -24,7 +24,7 @@ counts! {
         /// Shared connections that were lost, and contexts that died.
         pub faults: u64,
         /// The most attempts in a run.
-        pub most: Most,
+        pub most: Most<u64>,
     }
 }
 

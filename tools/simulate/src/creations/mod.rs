@@ -20,11 +20,8 @@ mod shrink;
 mod verdict;
 mod world;
 
-pub use canary::CreationCanary;
 pub use counts::CreationCounts;
-pub use scenario::{
-    ContextPlan, CreationScenario, DeathPlan, GroupPlan as CreationPlan, Linking, SeatPlan,
-};
+pub use scenario::CreationScenario;
 
 use crate::{
     options::Options,
@@ -36,7 +33,7 @@ impl Subject for CreationScenario {
     const OPTION: &'static str = " --creations";
     const OF: &'static str = " of creations";
 
-    type Canary = CreationCanary;
+    type Canary = canary::CreationCanary;
     type Counts = CreationCounts;
     type End = ();
 
@@ -48,7 +45,7 @@ impl Subject for CreationScenario {
         self.check()
     }
 
-    fn run(&self, options: Options<CreationCanary>) -> OutcomeOf<Self> {
+    fn run(&self, options: Options<canary::CreationCanary>) -> OutcomeOf<Self> {
         world::run(self, options)
     }
 

@@ -584,7 +584,7 @@ impl<'a> World<'a> {
     fn end(mut self) -> Outcome<CreationCounts> {
         self.counts.groups = (self.seats.all.len() - self.seats.unfinished().len()) as u64;
         self.counts.virtual_ns = self.now_ns;
-        self.counts.most = Most { count: self.counts.attempts, seed: self.scenario.seed };
+        self.counts.most = Most { value: self.counts.attempts, seed: self.scenario.seed };
         if self.violations.is_empty() {
             self.seats.all.clear();
             let held: Vec<End> = self.links.borrow().held.iter().copied().collect();

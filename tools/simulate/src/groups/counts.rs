@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{checks::Reported, scenario::Fault};
-use crate::counts::{Basics, Blame, Counts, Ends, Slowest, counts};
+use crate::counts::{Basics, Blame, Counts, Ends, Most, counts};
 
 counts! {
     /// What runs count.
@@ -17,7 +17,7 @@ counts! {
         /// How exact the counts in failures were.
         pub reported: Reported,
         /// The longest run after its last disturbance.
-        pub slowest: Slowest,
+        pub slowest: Most<f64>,
     }
 }
 

@@ -19,11 +19,8 @@ mod world;
 use engine::Failure;
 
 pub use canary::Canary;
-pub use checks::Reported;
 pub use counts::GroupCounts;
-pub use scenario::{
-    Answer, ApplicationPlan, Fault, GroupPlan, MemberPlan, Scenario, SendPlan, Told,
-};
+pub use scenario::Scenario;
 
 use crate::{
     counts::End,

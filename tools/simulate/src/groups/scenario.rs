@@ -191,8 +191,10 @@ pub enum Fault {
 
 impl Fault {
     /// Names of the kinds, in the order of [`Fault::kind`].
-    pub const KINDS: [&'static str; 4 + MemberFault::COUNT] =
-        MemberFault::kinds_with(["abort", "refusal", "no answer", "corruption"]);
+    pub const KINDS: [&'static str; 10] = {
+        let [a, b, c, d, e, f] = MemberFault::KINDS;
+        [a, b, c, d, e, f, "abort", "refusal", "no answer", "corruption"]
+    };
 
     /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
@@ -203,7 +205,7 @@ impl Fault {
             Self::Mute { .. } => 2,
             Self::Corrupt { .. } => 3,
         };
-        MemberFault::COUNT + own
+        MemberFault::KINDS.len() + own
     }
 
     /// Returns how long it delays something; `u64::MAX` for ever, 0 if it does not.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::scenario::Fault;
-use crate::counts::{Basics, Counts, Kinds, Slowest, counts};
+use crate::counts::{Basics, Counts, Kinds, Most, counts};
 
 counts! {
     /// What runs count, each a push and its repetition.
@@ -35,7 +35,7 @@ counts! {
         /// Bytes to replicate.
         pub bytes: u64,
         /// The longest run after its last disturbance.
-        pub slowest: Slowest,
+        pub slowest: Most<f64>,
     }
 }
 

@@ -3,7 +3,7 @@
 use rdmc::Algorithm;
 
 use super::scenario::{
-    Fault, HostFaults, HostScenario, PushScenario, SourceFaults, StreamPlan, hosts_per_rack,
+    Fault, HostScenario, PushScenario, SourceFaults, StreamPlan, hosts_per_rack,
 };
 use crate::{dice::Dice, faults::PlannedFault, network::NetworkPlan, subject::Limits};
 
@@ -40,19 +40,13 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
         chunk_bytes: dice.magnitude(block_bytes / 2 + 1, bytes.max(block_bytes)),
         algorithm,
         retries: if dice.percent(50) { dice.between(1, 2) as u32 } else { 0 },
-        rate_min_percent: 0,
         network,
         word_ns_max: dice.rarely(60, 1_000, 50 * MS),
         look_ns_max: dice.rarely(60, 1_000, 50 * MS),
         digest_ns: dice.magnitude(1, 40 * S),
         hosts,
         hosts_per_rack: hosts_per_rack(),
-        files: Vec::new(),
-        listing_bytes: 0,
-        stream: None,
-        source: SourceFaults::default(),
-        firewalls: Vec::new(),
-        planned_faults: Vec::new(),
+        ..PushScenario::default()
     };
     scenario.planned_faults = planned_faults(&mut dice, &scenario);
     draw_latecomers(&mut dice, &mut scenario);
@@ -176,9 +170,8 @@ fn network(dice: &mut Dice, rate_bytes_per_s: u64) -> NetworkPlan {
         // As over TCP.
         silence_timeout_ms: 5_000,
         drain_timeout_ms: 1_000,
-        shared_ports: None,
         cut_through_bytes: Some(4_096),
-        slow_links: Vec::new(),
+        ..NetworkPlan::default()
     }
 }
 
@@ -191,14 +184,11 @@ fn host(dice: &mut Dice, rate: u64) -> HostScenario {
             dice.magnitude(MS, S)
         },
         is_absent: dice.percent(2),
-        joins: false,
-        store_ns: 0,
         disk_ns: dice.rarely(40, MS, 3 * S),
         verify_ns: dice.rarely(60, MS, 3 * S),
         rate_bytes_per_s: dice.percent(10).then(|| slower(dice, rate)),
         partial_percent: if dice.percent(15) { dice.between(1, 100) } else { 0 },
-        kept_files: Vec::new(),
-        faults: HostFaults::default(),
+        ..HostScenario::default()
     }
 }
 

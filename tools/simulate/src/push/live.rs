@@ -7,7 +7,7 @@ use super::{
     process::Note,
     world::{Due, PROGRESS_NS, SECOND_NS, World},
 };
-use crate::counts::{Slowest, Sum as _};
+use crate::counts::{Most, Sum as _};
 
 /// A run with more steps does not terminate.
 const STEPS_MAX: u64 = 1_000_000;
@@ -38,7 +38,7 @@ impl World<'_> {
         }
         let late_ns = self.now_ns().saturating_sub(self.disturbed_ns);
         let lateness = late_ns as f64 / bound_ns as f64;
-        self.facts.counts.slowest.add(&Slowest { part: lateness, seed: self.scenario.seed });
+        self.facts.counts.slowest.add(&Most { value: lateness, seed: self.scenario.seed });
     }
 
     /// Lets connections close.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{
     run::run,
-    scenario::{Fault, HostFaults, HostScenario, PushScenario, SourceFaults},
+    scenario::{Fault, HostScenario, PushScenario},
     traffic::Traffic,
 };
 use crate::{faults::PlannedFault, network::NetworkPlan, options::Options};
@@ -139,11 +139,9 @@ impl ManyHosts {
 
     fn scenario(&self) -> PushScenario {
         PushScenario {
-            seed: 0,
             bytes: self.bytes,
             block_bytes: self.block_bytes,
             chunk_bytes: self.block_bytes,
-            algorithm: None,
             retries: self.retries,
             rate_min_percent: self.rate_min_percent,
             network: self.network(),
@@ -154,10 +152,7 @@ impl ManyHosts {
             hosts_per_rack: u32::MAX,
             files: if self.listing_bytes > 0 { vec![self.bytes] } else { Vec::new() },
             listing_bytes: self.listing_bytes,
-            stream: None,
-            source: SourceFaults::default(),
-            firewalls: Vec::new(),
-            planned_faults: Vec::new(),
+            ..PushScenario::default()
         }
     }
 
@@ -165,15 +160,11 @@ impl ManyHosts {
         NetworkPlan {
             rate_bytes_per_s: self.rate_bytes_per_s,
             latency_ns: MS / 20,
-            block_jitter_percent: 0,
-            delivery_jitter_ns_max: 0,
             control_jitter_ns_max: MS / 10,
             loss_detection_ns: MS,
             silence_timeout_ms: 8_000,
             drain_timeout_ms: 5_000,
-            shared_ports: None,
-            cut_through_bytes: None,
-            slow_links: Vec::new(),
+            ..NetworkPlan::default()
         }
     }
 
@@ -187,15 +178,10 @@ impl ManyHosts {
         let is_silent = is_one_in(self.one_silent_in, host);
         HostScenario {
             start_ns: if is_silent { NEVER_NS } else { logins * self.login_ns },
-            is_absent: false,
-            joins: false,
-            store_ns: 0,
             disk_ns: MS,
             verify_ns: MS,
             rate_bytes_per_s: self.is_slow(host).then_some(self.rate_bytes_per_s / 10),
-            partial_percent: 0,
-            kept_files: Vec::new(),
-            faults: HostFaults::default(),
+            ..HostScenario::default()
         }
     }
 

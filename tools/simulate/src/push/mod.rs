@@ -34,10 +34,7 @@ pub use canary::PushCanary;
 pub use counts::PushCounts;
 pub use facts::PushEnd;
 pub use many::{ManyHosts, ManyReport};
-pub use scenario::{
-    Fault as PushFault, HostFaults, HostScenario, PushScenario, SourceFaults, StreamPlan,
-};
-pub use traffic::Traffic;
+pub use scenario::{Fault as PushFault, HostScenario, PushScenario};
 
 use crate::{
     options::Options,

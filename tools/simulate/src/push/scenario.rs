@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{faults::PlannedFault, network::NetworkPlan};
 
 /// A scenario determines a run: equal scenarios give equal runs.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct PushScenario {
     /// Seed of all random choices during the run.
     pub seed: u64,
@@ -112,7 +112,7 @@ pub struct StreamPlan {
 }
 
 /// One host.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
 pub struct HostScenario {
     /// When its receiver is started; also how long starting it again takes.
     pub start_ns: u64,

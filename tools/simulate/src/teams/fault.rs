@@ -42,8 +42,10 @@ pub enum TeamFault {
 
 impl TeamFault {
     /// Names of the kinds, in the order of [`TeamFault::kind`].
-    pub const KINDS: [&'static str; 5 + MemberFault::COUNT] =
-        MemberFault::kinds_with(["abort", "drop", "leaving", "other call", "timeout"]);
+    pub const KINDS: [&'static str; 11] = {
+        let [a, b, c, d, e, f] = MemberFault::KINDS;
+        [a, b, c, d, e, f, "abort", "drop", "leaving", "other call", "timeout"]
+    };
 
     /// Returns the index of its kind.
     pub fn kind(&self) -> usize {
@@ -55,7 +57,7 @@ impl TeamFault {
             Self::Differ { .. } => 3,
             Self::TimeOut { .. } => 4,
         };
-        MemberFault::COUNT + own
+        MemberFault::KINDS.len() + own
     }
 
     /// Returns how long it delays something; `u64::MAX` for ever, 0 if it does not.

@@ -21,11 +21,9 @@ use std::ops::RangeInclusive;
 
 use team::Failure;
 
-pub use calls::{CallKind, CallPlan, FoldPlan, FunctionPlan, OtherCall};
 pub use canary::TeamCanary;
 pub use counts::TeamCounts;
-pub use fault::TeamFault;
-pub use scenario::{TeamMemberPlan, TeamScenario};
+pub use scenario::TeamScenario;
 
 use crate::{
     counts::End,

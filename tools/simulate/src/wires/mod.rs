@@ -22,11 +22,7 @@ use std::ops::RangeInclusive;
 
 pub use canary::WireCanary;
 pub use counts::WireCounts;
-pub use fault::{PlannedWireFault, WireFault};
-pub use scenario::{
-    ChannelPlan, ConnectionPlan, FlowPlan, MessagePlan, Protection, WireEndPlan, WireNetworkPlan,
-    WireScenario, WritePlan,
-};
+pub use scenario::WireScenario;
 
 use crate::{
     options::Options,
