@@ -72,7 +72,7 @@ pub struct Node {
 pub type MemberEngine = Engine<Node>;
 
 /// The driver's handle of a [`Node`], which belongs to an engine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Watch {
     queue: Rc<RefCell<VecDeque<Completion>>>,
     ledger: Rc<RefCell<Ledger>>,
@@ -157,8 +157,8 @@ impl Node {
         batch: u32,
         planted: Option<Box<dyn Bug>>,
     ) -> (Self, Watch) {
-        let (queue, ledger) = <(Rc<RefCell<_>>, Rc<RefCell<Ledger>>)>::default();
-        let watch = Watch { queue: Rc::clone(&queue), ledger: Rc::clone(&ledger) };
+        let watch = Watch::default();
+        let (queue, ledger) = (Rc::clone(&watch.queue), Rc::clone(&watch.ledger));
         let batch = if batch == 0 { usize::MAX } else { batch as usize };
         (Self { inner, clock, batch, queue, ledger, planted }, watch)
     }

@@ -28,7 +28,7 @@ pub struct PushEnd {
 }
 
 /// All facts of one run.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(super) struct Facts {
     pub(super) violations: Vec<String>,
     pub(super) faults: Vec<Injected>,
@@ -62,17 +62,7 @@ pub(super) struct HostFacts {
 
 impl Facts {
     pub(super) fn new(scenario: &PushScenario) -> Self {
-        Self {
-            violations: Vec::new(),
-            faults: Vec::new(),
-            hosts: vec![HostFacts::default(); scenario.hosts.len()],
-            ends: Vec::new(),
-            first_round_ns: None,
-            connected_ns: Vec::new(),
-            pushes: 0,
-            counts: PushCounts::default(),
-            traffic: Traffic::default(),
-        }
+        Self { hosts: vec![HostFacts::default(); scenario.hosts.len()], ..Self::default() }
     }
 
     pub(super) fn violated(&mut self, what: impl Into<String>) {

@@ -155,7 +155,7 @@ impl World<'_> {
     /// Passes on what callbacks have reported.
     fn take_news(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else { return };
-        let news: Vec<MemberEvent> = receiver.news.1.try_iter().collect();
+        let news: Vec<MemberEvent> = receiver.news.receiver.try_iter().collect();
         let mut again = 0;
         if let Some(in_place) = &receiver.in_place {
             for (start, length) in in_place.try_iter() {
@@ -276,7 +276,7 @@ impl World<'_> {
         let Some(engine) = &mut process.engine else { return };
         let created = engine.create(settings, links.into_iter().collect());
         if let (Ok(()), Some(receiver)) = (&created, &mut process.receiver) {
-            let news = receiver.news.0.clone();
+            let news = receiver.news.sender.clone();
             let notify = move |what| drop(news.send(what));
             let member: Option<Box<dyn Application>> = match (&receiver.copy, &receiver.listing.1) {
                 (Some(copy), _) => Some(Box::new(Member::new(&start, copy.clone(), notify))),

@@ -17,6 +17,7 @@ use super::{storage::Device, stream_end::StreamEnd};
 use crate::node::{MemberEngine, Watch};
 
 /// One process of rdmc at a machine. Its index is also its number in the simulated network.
+#[derive(Default)]
 pub(super) struct Process {
     pub(super) machine: usize,
     /// `None` once it was killed.
@@ -76,6 +77,7 @@ pub(super) struct Joining {
 }
 
 /// A receiver's part of a process.
+#[derive(Default)]
 pub(super) struct Receiver {
     pub(super) host: usize,
     pub(super) line: usize,
@@ -96,7 +98,7 @@ pub(super) struct Receiver {
     pub(super) listing: (Vec<u8>, Option<Region>),
     /// What it has of a stream.
     pub(super) stream: StreamEnd,
-    pub(super) news: (mpsc::Sender<MemberEvent>, mpsc::Receiver<MemberEvent>),
+    pub(super) news: News,
     pub(super) reported_bytes: u64,
     pub(super) next_waited_report_ns: u64,
     /// Once the session is over: whether the received bytes are kept.
@@ -107,30 +109,16 @@ pub(super) struct Receiver {
     pub(super) has_failed_disk: bool,
 }
 
-impl Receiver {
-    pub(super) fn new(host: usize, line: usize) -> Self {
-        Self {
-            host,
-            line,
-            session: None,
-            region: None,
-            copy: None,
-            in_place: None,
-            kept: Ranges::default(),
-            known: Ranges::default(),
-            is_hashing: false,
-            hashes_since_ns: None,
-            reported_minutes: 0,
-            members: BTreeMap::new(),
-            listing: Default::default(),
-            stream: StreamEnd::default(),
-            news: mpsc::channel(),
-            reported_bytes: 0,
-            next_waited_report_ns: 0,
-            keeps: None,
-            is_leaving: false,
-            has_failed_disk: false,
-        }
+/// What callbacks of groups have reported.
+pub(super) struct News {
+    pub(super) sender: mpsc::Sender<MemberEvent>,
+    pub(super) receiver: mpsc::Receiver<MemberEvent>,
+}
+
+impl Default for News {
+    fn default() -> Self {
+        let (sender, receiver) = mpsc::channel();
+        Self { sender, receiver }
     }
 }
 

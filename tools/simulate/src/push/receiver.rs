@@ -59,7 +59,8 @@ impl World<'_> {
             return self.plan(until_ns, Due::Start { host, start });
         }
         let line = self.lines.len();
-        let index = self.add_process(host + 1, Some(Receiver::new(host, line)));
+        let index =
+            self.add_process(host + 1, Some(Receiver { host, line, ..Receiver::default() }));
         self.lines.push(Line::new(root, index, host));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let (host_name, names, token) = (name(host), Vec::new(), None);

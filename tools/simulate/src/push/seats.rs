@@ -4,6 +4,7 @@ use files::{PushError, machines::RootMachine};
 
 use super::scenario::PushScenario;
 
+#[derive(Default)]
 pub(super) struct Root<'a> {
     /// The process of the current or last push.
     pub(super) process: usize,
@@ -35,13 +36,8 @@ impl<'a> Root<'a> {
         Self {
             process: usize::MAX,
             core: Some(core),
-            began_ns: 0,
             seats: scenario.named().map(|host| Seat { host, line: None }).collect(),
-            deadline_ns: None,
-            outcome: None,
-            is_closed: false,
-            has_read: false,
-            stream_read: (0, 0),
+            ..Self::default()
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reductions of a push, which may still fail.
 
 use super::scenario::{Fault, PushScenario, StreamPlan};
-use crate::{faults::PlannedFault, smaller::Smaller};
+use crate::{faults::PlannedFault, member_fault::rename, smaller::Smaller};
 
 /// Adds smaller scenarios, the most effective reduction first.
 pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {
@@ -66,21 +66,12 @@ fn shorten(scenario: &mut PushScenario, bytes: u64) {
 fn remove_host(scenario: &mut PushScenario, host: usize) {
     scenario.hosts.remove(host);
     let own = host as u32 + 1;
-    let rename = |machine: &mut u32| *machine -= u32::from(*machine > own);
-    scenario.firewalls.retain_mut(|machines| {
-        let is_other = !machines.contains(&own);
-        machines.iter_mut().for_each(rename);
-        is_other
-    });
+    let rename_both = |[one, other]: &mut [u32; 2]| rename(one, own) & rename(other, own);
+    scenario.firewalls.retain_mut(rename_both);
     scenario.planned_faults.retain_mut(|PlannedFault { what, .. }| match what {
-        Fault::Reset { machines } => {
-            let is_other = !machines.contains(&own);
-            machines.iter_mut().for_each(rename);
-            is_other
-        }
+        Fault::Reset { machines } => rename_both(machines),
         Fault::Partition { machines, .. } => {
-            machines.retain(|&machine| machine != own);
-            machines.iter_mut().for_each(rename);
+            machines.retain_mut(|machine| rename(machine, own));
             !machines.is_empty()
         }
         Fault::Kill { machine, .. }
@@ -88,11 +79,7 @@ fn remove_host(scenario: &mut PushScenario, host: usize) {
         | Fault::Pause { machine, .. }
         | Fault::HangUp { machine }
         | Fault::Rate { machine, .. }
-        | Fault::Corrupt { machine } => {
-            let is_other = *machine != own;
-            rename(machine);
-            is_other
-        }
+        | Fault::Corrupt { machine } => rename(machine, own),
         Fault::Cancel => true,
     });
 }

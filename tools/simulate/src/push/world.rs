@@ -1,6 +1,6 @@
 //! The state of a run.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use engine::{Engine, jobs::Disks};
 use files::{PushSettings, machines::Ranges};
@@ -68,6 +68,7 @@ pub(super) enum Due {
     Linger(usize),
 }
 
+#[derive(Default)]
 pub(super) struct Machine {
     pub(super) disk: Disk,
     pub(super) held_since_ns: u64,
@@ -107,12 +108,7 @@ impl<'a> World<'a> {
         network: &'a SimNet,
     ) -> Self {
         let source: Arc<[u8]> = scenario.contents().into();
-        let machine = |rate_bytes_per_s| Machine {
-            disk: Disk::default(),
-            held_since_ns: 0,
-            held_until_ns: 0,
-            rate_bytes_per_s,
-        };
+        let machine = |rate_bytes_per_s| Machine { rate_bytes_per_s, ..Machine::default() };
         let rates = scenario.hosts.iter().map(|host| host.rate_bytes_per_s);
         let mut machines: Vec<Machine> = std::iter::once(None).chain(rates).map(machine).collect();
         for (host, plan) in scenario.hosts.iter().enumerate() {
@@ -199,16 +195,9 @@ impl<'a> World<'a> {
             machine,
             engine: Some(engine),
             device,
-            stores_until_ns: None,
             watch,
-            joinings: BTreeMap::new(),
-            standing: Default::default(),
-            inbox: Default::default(),
-            looks_ns: None,
-            busy_until_ns: 0,
-            deadline_ns: None,
             receiver: receiver.map(Box::new),
-            is_over: false,
+            ..Process::default()
         });
         index
     }

@@ -54,6 +54,8 @@ pub(super) struct End<'a> {
     pub(super) applications: Vec<Application<'a>>,
     /// Channels that are reserved: connection, channel, endpoint.
     reserved: Vec<(usize, usize, EndpointId)>,
+    /// What polls have brought up.
+    pub(super) brought: Vec<Brought>,
     pub(super) canary: Option<WireCanary>,
 }
 
@@ -70,6 +72,7 @@ impl<'a> End<'a> {
             links: scenario.connections.iter().map(|_| None).collect(),
             applications: Vec::new(),
             reserved: Vec::new(),
+            brought: Vec::new(),
             canary,
         }
     }
@@ -274,10 +277,9 @@ impl<'a> End<'a> {
         links.flat_map(|link| &link.wires).any(|wire| wire.borrow().has_news(self.number))
     }
 
-    /// Moves bytes, handles timers, and lets applications act. Returns what that has brought up, and whether applications have
+    /// Moves bytes, handles timers, and lets applications act. Returns whether applications have
     /// more to do.
-    pub(super) fn poll(&mut self, facts: &mut Facts<'_>) -> (Vec<Brought>, bool) {
-        let mut brought = Vec::new();
+    pub(super) fn poll(&mut self, facts: &mut Facts<'_>) -> bool {
         let now = Duration::from_nanos(facts.now_ns);
         if self.canary == Some(WireCanary::TellsLate)
             && let Some(connections) = &mut self.connections
@@ -286,7 +288,7 @@ impl<'a> End<'a> {
         }
         self.tell();
         for _ in 0..ROUNDS_MAX {
-            let Some(connections) = &mut self.connections else { return (brought, false) };
+            let Some(connections) = &mut self.connections else { return false };
             connections.serve(now);
             if self.canary != Some(WireCanary::MissesTimeouts) {
                 connections.handle_timeout(now);
@@ -302,13 +304,13 @@ impl<'a> End<'a> {
             }
             self.flaw(&mut completions, &mut facts.dice);
             for completion in completions {
-                self.complete(completion, &mut brought, facts);
+                self.complete(completion, facts);
             }
             for event in events {
-                self.happen(event, &mut brought, facts);
+                self.happen(event, facts);
             }
         }
-        (brought, self.work(facts))
+        self.work(facts)
     }
 
     /// Tells the connections what has changed for their streams.
@@ -359,12 +361,7 @@ impl<'a> End<'a> {
         }
     }
 
-    fn complete(
-        &mut self,
-        completion: Completion,
-        brought: &mut Vec<Brought>,
-        facts: &mut Facts<'_>,
-    ) {
+    fn complete(&mut self, completion: Completion, facts: &mut Facts<'_>) {
         let endpoint = completion.endpoint();
         let application = self.applications.iter_mut().find(|it| it.endpoint == endpoint);
         let Some(application) = application else {
@@ -381,7 +378,7 @@ impl<'a> End<'a> {
         {
             link.has_ended = true;
         }
-        brought.push(Brought::Ended { connection, channel, end });
+        self.brought.push(Brought::Ended { connection, channel, end });
     }
 
     /// Checks that a peer that was found to be silent is.
@@ -396,7 +393,7 @@ impl<'a> End<'a> {
         }
     }
 
-    fn happen(&mut self, event: SharedEvent, brought: &mut Vec<Brought>, facts: &mut Facts<'_>) {
+    fn happen(&mut self, event: SharedEvent, facts: &mut Facts<'_>) {
         let of = match &event {
             SharedEvent::Message { connection, .. } | SharedEvent::Ended { connection, .. } => {
                 *connection
@@ -409,7 +406,7 @@ impl<'a> End<'a> {
             SharedEvent::Message { message, .. } => {
                 let number = link.messages_heard;
                 link.messages_heard += 1;
-                self.hear(connection, number, &message, brought, facts);
+                self.hear(connection, number, &message, facts);
             }
             SharedEvent::Ended { cause, .. } => {
                 facts.note(|| format!("end {}: connection {connection}: {cause:?}", self.number));
@@ -433,14 +430,7 @@ impl<'a> End<'a> {
         }
     }
 
-    fn hear(
-        &mut self,
-        connection: usize,
-        number: u32,
-        heard: &[u8],
-        brought: &mut Vec<Brought>,
-        facts: &mut Facts<'_>,
-    ) {
+    fn hear(&mut self, connection: usize, number: u32, heard: &[u8], facts: &mut Facts<'_>) {
         facts.counts.messages += 1;
         facts.digest(&[6, self.number as u64, u64::from(heard[0]), u64::from(number)]);
         let about =
@@ -463,7 +453,7 @@ impl<'a> End<'a> {
         }
         match heard[0] {
             ASK if self.reserve(connection, channel, facts) => {
-                brought.push(Brought::Asked { connection, channel });
+                self.brought.push(Brought::Asked { connection, channel });
             }
             ACCEPT => self.open_reserved(connection, channel, facts),
             REFUSE => self.release(connection, channel, facts),

@@ -17,6 +17,7 @@ pub(super) enum LineEnd {
 }
 
 /// One direction of a stream, from its writer to its reader.
+#[derive(Default)]
 pub(super) struct Line {
     on_the_way: VecDeque<(u64, Vec<u8>)>,
     way_bytes: usize,
@@ -44,25 +45,6 @@ pub(super) struct Line {
 }
 
 impl Line {
-    pub(super) fn new() -> Self {
-        Self {
-            on_the_way: VecDeque::new(),
-            way_bytes: 0,
-            arrived: Vec::new(),
-            taken: 0,
-            last_arrival_ns: 0,
-            stalled_until_ns: 0,
-            end: None,
-            ended: None,
-            tells_writer_ns: None,
-            waits_for_room: false,
-            is_news_to_reader: false,
-            is_news_to_writer: false,
-            last_read_ns: 0,
-            alters_next: None,
-        }
-    }
-
     /// Takes bytes, all of them or fewer. Errors: it takes none now, or the stream was reset.
     pub(super) fn write(
         &mut self,

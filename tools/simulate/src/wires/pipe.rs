@@ -36,7 +36,7 @@ pub(super) struct Pipe {
 impl Wire {
     pub(super) fn new(plan: &WireNetworkPlan, dice: Dice) -> Self {
         Self {
-            lines: [Line::new(), Line::new()],
+            lines: Default::default(),
             plan: plan.clone(),
             dice,
             now_ns: 0,

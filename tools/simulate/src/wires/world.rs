@@ -205,13 +205,13 @@ impl<'a> World<'a> {
             self.poll_by(end, now_ns);
             return;
         }
-        let (brought, has_more) = self.ends[end].poll(&mut self.facts);
+        let has_more = self.ends[end].poll(&mut self.facts);
         let peer = &self.ends[1 - end];
         let closes: Vec<bool> = (0..self.scenario.connections.len())
             .map(|it| peer.application(it, 0).is_some_and(|it| it.phase != Phase::Open))
             .collect();
         self.ends[end].check_quiet(&closes, &mut self.facts);
-        for it in brought {
+        for it in std::mem::take(&mut self.ends[end].brought) {
             self.bring(end, it);
         }
         if has_more {
@@ -255,41 +255,42 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self, due: Due) {
-        let (ends, facts) = (&mut self.ends, &mut self.facts);
-        match due {
+        let (ends, facts, plans) = (&mut self.ends, &mut self.facts, &self.scenario.connections);
+        let end = match due {
             Due::Connect { connection, end } => {
                 let pipes = std::mem::take(&mut self.pipes[connection][end]);
                 ends[end].connect(connection, pipes, &self.wires[connection], facts);
-                self.wake(end);
+                end
             }
             Due::Ask { connection, channel } => {
-                let end = self.scenario.connections[connection].channels[channel].asked_by;
+                let end = plans[connection].channels[channel].asked_by;
                 ends[end].ask(connection, channel, facts);
-                self.wake(end);
+                end
             }
             Due::Answer { connection, channel } => {
-                let end = 1 - self.scenario.connections[connection].channels[channel].asked_by;
+                let end = 1 - plans[connection].channels[channel].asked_by;
                 ends[end].answer(connection, channel, facts);
-                self.wake(end);
+                end
             }
             Due::Send { connection, message } => {
-                let end = self.scenario.connections[connection].messages[message].from;
+                let end = plans[connection].messages[message].from;
                 ends[end].send_planned(connection, message, facts);
-                self.wake(end);
+                end
             }
             Due::Close { connection, channel, end } => {
                 ends[end].close(Some((connection, channel)), facts);
-                self.wake(end);
+                end
             }
             Due::LosePatience => {
                 for end in ends.iter_mut() {
                     end.close(None, facts);
                     end.give_up_requests(facts);
                 }
-                ENDS.into_iter().for_each(|end| self.wake(end));
+                return ENDS.into_iter().for_each(|end| self.wake(end));
             }
-            Due::Fault { number } => self.inject(number),
-        }
+            Due::Fault { number } => return self.inject(number),
+        };
+        self.wake(end);
     }
 
     fn wake(&mut self, end: usize) {
