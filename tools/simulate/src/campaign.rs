@@ -11,9 +11,8 @@ use std::{
 
 use crate::{
     counts::Tally,
-    options::Options,
     panics::{caught, lock},
-    subject::{Limits, Subject},
+    subject::{Limits, Options, Subject},
 };
 
 /// A range of seeds, and how they are run.
@@ -105,8 +104,7 @@ mod tests {
     use super::*;
     use crate::{
         counts::{Counts, Most, counts},
-        smaller::Smaller,
-        subject::OutcomeOf,
+        subject::{OutcomeOf, Smaller},
     };
 
     /// Can be drawn from seeds below 5, and run from seeds below 3; otherwise it panics.

@@ -20,12 +20,10 @@ mod groups;
 mod member_fault;
 mod network;
 mod node;
-mod options;
 mod panics;
 mod push;
 mod queue;
 mod shrink;
-mod smaller;
 mod subject;
 mod teams;
 mod trace;
@@ -38,12 +36,11 @@ pub use creations::{CreationCounts, CreationScenario};
 pub use faults::PlannedFault;
 pub use groups::{Canary, GroupCounts, Scenario};
 pub use network::NetworkPlan;
-pub use options::Options;
 pub use panics::caught;
 pub use push::{
     HostScenario, ManyHosts, ManyReport, PushCanary, PushCounts, PushEnd, PushFault, PushScenario,
 };
 pub use shrink::shrink;
-pub use subject::{Limits, OutcomeOf, Subject, canary, name_of};
+pub use subject::{Limits, Options, OutcomeOf, Subject, canary, name_of};
 pub use teams::{TeamCanary, TeamCounts, TeamScenario};
 pub use wires::{WireCanary, WireCounts, WireScenario};

@@ -7,47 +7,21 @@ use transport_sim::{Fault as LinkFault, SimNet};
 
 use crate::dice::Dice;
 
-/// The kinds of faults. `for_ns: None` is for ever.
+/// The kinds of faults; members by their ranks. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum MemberFault {
     /// The member dies.
-    Kill {
-        /// Its rank.
-        member: u32,
-    },
+    Kill { member: u32 },
     /// All connections between two members are lost.
-    Reset {
-        /// Their ranks.
-        members: [u32; 2],
-    },
+    Reset { members: [u32; 2] },
     /// A whole machine stops: process and network.
-    Freeze {
-        /// Its rank.
-        member: u32,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
+    Freeze { member: u32, for_ns: Option<u64> },
     /// A process stops; its network continues.
-    Pause {
-        /// Its rank.
-        member: u32,
-        /// Duration.
-        for_ns: u64,
-    },
+    Pause { member: u32, for_ns: u64 },
     /// Nothing is delivered between these members and the others.
-    Partition {
-        /// One side of it.
-        members: Vec<u32>,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
-    /// A member's ports become slow, or fast.
-    Rate {
-        /// Its rank.
-        member: u32,
-        /// From the next block or write on.
-        bytes_per_s: u64,
-    },
+    Partition { members: Vec<u32>, for_ns: Option<u64> },
+    /// A member's ports become slow, or fast, from the next block or write on.
+    Rate { member: u32, bytes_per_s: u64 },
 }
 
 impl MemberFault {

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 use transport_sim::{Jitter, LinkConfig, Ports, SimConfig, SimNet};
 
-use crate::{dice::Dice, smaller::Smaller, subject::Outcome};
+use crate::{
+    dice::Dice,
+    subject::{Outcome, Smaller},
+};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;

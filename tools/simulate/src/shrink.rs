@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{options::Options, panics::caught, smaller::Smaller, subject::Subject};
+use crate::{
+    panics::caught,
+    subject::{Options, Smaller, Subject},
+};
 
 /// Shrinks a failing scenario for about this long, as long as it still fails, for whatever reason.
 pub fn shrink<S: Subject>(scenario: &S, options: Options<S::Canary>, time_limit: Duration) -> S {

@@ -8,7 +8,7 @@ use std::{
 use clap::ValueEnum;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{counts::Counts, options::Options, panics::caught, smaller::Smaller};
+use crate::{counts::Counts, panics::caught};
 
 /// A kind of scenario, as plain data: drawn from a seed, run, counted and shrunk.
 pub trait Subject: Clone + PartialEq + Debug + Display + Serialize + DeserializeOwned {
@@ -70,6 +70,54 @@ impl<C: Default, E> Outcome<C, E> {
     /// Returns what this returns; an error or a panic is a violation.
     pub fn of(run: impl FnOnce() -> Result<Self, String>) -> Self {
         caught(run).unwrap_or_else(|problem| Self { violations: vec![problem], ..Self::default() })
+    }
+}
+
+/// The options of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<C> {
+    /// A bug to plant.
+    pub canary: Option<C>,
+    /// How many lines of trace are kept.
+    pub trace_events: usize,
+    /// Whether the bytes of messages are counted, which takes time.
+    pub counts_bytes: bool,
+}
+
+impl<C> Default for Options<C> {
+    fn default() -> Self {
+        Self { canary: None, trace_events: 0, counts_bytes: false }
+    }
+}
+
+/// Smaller scenarios in the order in which they are tried; some may be invalid.
+#[derive(Debug)]
+pub struct Smaller<'a, S> {
+    from: &'a S,
+    all: Vec<S>,
+}
+
+impl<'a, S: Clone> Smaller<'a, S> {
+    pub(crate) fn new(from: &'a S) -> Self {
+        Self { from, all: Vec::new() }
+    }
+
+    /// Adds the scenario with a change.
+    pub fn with(&mut self, change: impl FnOnce(&mut S)) {
+        let mut candidate = self.from.clone();
+        change(&mut candidate);
+        self.all.push(candidate);
+    }
+
+    /// Adds the scenario without each item of a list, the first one first.
+    pub fn without_each<T>(&mut self, list: impl Fn(&mut S) -> &mut Vec<T>) {
+        for index in 0..list(&mut self.from.clone()).len() {
+            self.with(|it| drop(list(it).remove(index)));
+        }
+    }
+
+    pub(crate) fn into_all(self) -> Vec<S> {
+        self.all
     }
 }
 

@@ -20,11 +20,7 @@ use std::ops::RangeInclusive;
 pub use counts::CopyCounts;
 pub use scenario::CopyScenario;
 
-use crate::{
-    options::Options,
-    smaller::Smaller,
-    subject::{Limits, OutcomeOf, Subject},
-};
+use crate::subject::{Limits, Options, OutcomeOf, Smaller, Subject};
 
 impl Subject for CopyScenario {
     const OPTION: &'static str = " --copies";

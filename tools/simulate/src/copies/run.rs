@@ -24,9 +24,8 @@ use super::{
 };
 use crate::{
     counts::{Kinds, Most},
-    options::Options,
     panics::{caught, lock},
-    subject::Outcome,
+    subject::{Options, Outcome},
     trace::short,
 };
 

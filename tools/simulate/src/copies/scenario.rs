@@ -58,20 +58,10 @@ pub struct Thing {
 pub enum What {
     /// A directory.
     Directory,
-    /// A file of one byte, repeated.
-    File {
-        /// Its length.
-        bytes: u32,
-        /// The byte.
-        fill: u8,
-    },
-    /// A file in a tree of which only the middle third is no hole.
-    Sparse {
-        /// Its length.
-        bytes: u32,
-        /// The byte of its data.
-        fill: u8,
-    },
+    /// A file of this length of one byte, repeated.
+    File { bytes: u32, fill: u8 },
+    /// A file in a tree of which only the middle third is no hole, and has this byte.
+    Sparse { bytes: u32, fill: u8 },
     /// A further name of the file of this path.
     Name(String),
     /// A symbolic link with this text.

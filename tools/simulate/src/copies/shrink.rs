@@ -1,7 +1,7 @@
 //! Reductions of copies, which may still fail.
 
 use super::scenario::CopyScenario;
-use crate::smaller::Smaller;
+use crate::subject::Smaller;
 
 /// Adds smaller scenarios, the most effective reduction first.
 pub(super) fn reduce(from: &CopyScenario, to: &mut Smaller<'_, CopyScenario>) {

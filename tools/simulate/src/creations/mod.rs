@@ -23,11 +23,7 @@ mod world;
 pub use counts::CreationCounts;
 pub use scenario::CreationScenario;
 
-use crate::{
-    options::Options,
-    smaller::Smaller,
-    subject::{Limits, OutcomeOf, Subject},
-};
+use crate::subject::{Limits, Options, OutcomeOf, Smaller, Subject};
 
 impl Subject for CreationScenario {
     const OPTION: &'static str = " --creations";

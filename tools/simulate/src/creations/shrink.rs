@@ -1,7 +1,7 @@
 //! Reductions of a scenario, which may still fail.
 
 use super::scenario::CreationScenario;
-use crate::smaller::Smaller;
+use crate::subject::Smaller;
 
 /// Adds smaller scenarios, the most effective reduction first.
 pub(super) fn reduce(from: &CreationScenario, to: &mut Smaller<'_, CreationScenario>) {

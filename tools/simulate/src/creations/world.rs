@@ -26,7 +26,11 @@ use super::{
     verdict::{LOST, REFUSED, RETRY_NS, judge},
 };
 use crate::{
-    counts::Most, dice::Dice, options::Options, queue::Queue, subject::Outcome, trace::Trace,
+    counts::Most,
+    dice::Dice,
+    queue::Queue,
+    subject::{Options, Outcome},
+    trace::Trace,
 };
 
 /// Distinguishes these random choices from all others of a seed.

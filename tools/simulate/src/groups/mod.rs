@@ -24,9 +24,7 @@ pub use scenario::Scenario;
 
 use crate::{
     counts::End,
-    options::Options,
-    smaller::Smaller,
-    subject::{Limits, OutcomeOf, Subject},
+    subject::{Limits, Options, OutcomeOf, Smaller, Subject},
 };
 
 impl Subject for Scenario {

@@ -132,58 +132,26 @@ pub enum Answer {
     /// At once, as long as the message.
     Exact,
     /// After a random delay.
-    Late {
-        /// The maximum delay.
-        ns_max: u64,
-    },
-    /// More than is needed.
-    Larger {
-        /// The additional length.
-        bytes: usize,
-    },
-    /// First an unusable region; a valid one later.
-    Wrong {
-        /// Whether the unusable region is too small; otherwise it is read-only.
-        too_small: bool,
-        /// The delay of the valid one.
-        then_ns: u64,
-    },
-    /// At once; that of one message is in use, which fails the group.
-    InUse {
-        /// Its number.
-        message: u64,
-    },
+    Late { ns_max: u64 },
+    /// So many bytes more than are needed.
+    Larger { bytes: usize },
+    /// First an unusable region, which is too small or else read-only; a valid one after a delay.
+    Wrong { too_small: bool, then_ns: u64 },
+    /// At once; that of the message of this number is in use, which fails the group.
+    InUse { message: u64 },
 }
 
-/// The kinds of faults.
+/// The kinds of faults; members by their ranks, groups by their indices.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fault {
     /// An application aborts a group.
-    Abort {
-        /// Its rank.
-        member: u32,
-        /// Index of the group.
-        group: usize,
-    },
+    Abort { member: u32, group: usize },
     /// An application refuses the next message, which aborts the group.
-    Refuse {
-        /// Its rank.
-        member: u32,
-        /// Index of the group.
-        group: usize,
-    },
+    Refuse { member: u32, group: usize },
     /// An application provides no memory any more.
-    Mute {
-        /// Its rank.
-        member: u32,
-        /// Index of the group.
-        group: usize,
-    },
+    Mute { member: u32, group: usize },
     /// One byte of the next block that a member sends is changed; only where groups verify.
-    Corrupt {
-        /// Its rank.
-        member: u32,
-    },
+    Corrupt { member: u32 },
     /// A fault of members and of what connects them.
     #[serde(untagged)]
     Member(MemberFault),

@@ -1,7 +1,7 @@
 //! Reductions of a scenario, which may still fail.
 
 use super::scenario::{Answer, Fault, Scenario, Told};
-use crate::{clock::Clock, network::NetworkPlan, smaller::Smaller};
+use crate::{clock::Clock, network::NetworkPlan, subject::Smaller};
 
 /// Adds smaller scenarios, the most effective reduction first.
 pub(super) fn reduce(from: &Scenario, to: &mut Smaller<'_, Scenario>) {

@@ -21,8 +21,7 @@ use crate::{
     faults::InjectedFault,
     member_fault::MemberFault,
     node::{Bug, MemberEngine, Node, Watch},
-    options::Options,
-    subject::Outcome,
+    subject::{Options, Outcome},
 };
 
 /// Distinguishes these random choices from all others of a seed.

@@ -7,7 +7,7 @@ use super::{
     scenario::{Fault, HostScenario, PushScenario},
     traffic::Traffic,
 };
-use crate::{faults::PlannedFault, network::NetworkPlan, options::Options};
+use crate::{faults::PlannedFault, network::NetworkPlan, subject::Options};
 
 const MS: u64 = 1_000_000;
 /// After all else, also if it is counted from later.

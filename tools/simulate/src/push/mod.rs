@@ -36,11 +36,7 @@ pub use facts::PushEnd;
 pub use many::{ManyHosts, ManyReport};
 pub use scenario::{Fault as PushFault, HostScenario, PushScenario};
 
-use crate::{
-    options::Options,
-    smaller::Smaller,
-    subject::{Limits, OutcomeOf, Subject},
-};
+use crate::subject::{Limits, Options, OutcomeOf, Smaller, Subject};
 
 impl Subject for PushScenario {
     const OPTION: &'static str = " --pushes";

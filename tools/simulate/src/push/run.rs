@@ -13,8 +13,7 @@ use super::{
 };
 use crate::{
     counts::{Basics, Kinds},
-    options::Options,
-    subject::Outcome,
+    subject::{Options, Outcome},
 };
 
 /// Runs a push to its end, or to the first violation. A panic counts as one.

@@ -1,7 +1,7 @@
 //! Reductions of a push, which may still fail.
 
 use super::scenario::{Fault, PushScenario, StreamPlan};
-use crate::{faults::PlannedFault, member_fault::rename, smaller::Smaller};
+use crate::{faults::PlannedFault, member_fault::rename, subject::Smaller};
 
 /// Adds smaller scenarios, the most effective reduction first.
 pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {

@@ -17,7 +17,7 @@ use super::{
     settings::root_machine,
     storage::Device,
 };
-use crate::{clock::Clock, dice::Dice, node::Node, options::Options, queue::Queue};
+use crate::{clock::Clock, dice::Dice, node::Node, queue::Queue, subject::Options};
 
 /// Distinguishes these random choices from all others of a seed.
 const PURPOSE: u64 = 12;

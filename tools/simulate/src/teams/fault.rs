@@ -5,36 +5,19 @@ use serde::{Deserialize, Serialize};
 use super::calls::OtherCall;
 use crate::member_fault::{MemberFault, rename};
 
-/// The kinds of faults.
+/// The kinds of faults; members by their ranks.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum TeamFault {
     /// An application aborts the team.
-    Abort {
-        /// Its rank.
-        member: u32,
-    },
+    Abort { member: u32 },
     /// An application aborts the team, and its process ends.
-    Drop {
-        /// Its rank.
-        member: u32,
-    },
+    Drop { member: u32 },
     /// An application leaves the team before the others.
-    Leave {
-        /// Its rank.
-        member: u32,
-    },
+    Leave { member: u32 },
     /// A member's next call is another than that of the others.
-    Differ {
-        /// Its rank.
-        member: u32,
-        /// In what.
-        by: OtherCall,
-    },
+    Differ { member: u32, by: OtherCall },
     /// An application waits for its operation no longer.
-    TimeOut {
-        /// Its rank.
-        member: u32,
-    },
+    TimeOut { member: u32 },
     /// A fault of members and of what connects them.
     #[serde(untagged)]
     Member(MemberFault),

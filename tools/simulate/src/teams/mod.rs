@@ -27,9 +27,7 @@ pub use scenario::TeamScenario;
 
 use crate::{
     counts::End,
-    options::Options,
-    smaller::Smaller,
-    subject::{Limits, OutcomeOf, Subject},
+    subject::{Limits, Options, OutcomeOf, Smaller, Subject},
 };
 
 impl Subject for TeamScenario {

@@ -4,7 +4,7 @@ use super::{
     calls::{CallKind, CallPlan},
     scenario::TeamScenario,
 };
-use crate::{clock::Clock, network::NetworkPlan, smaller::Smaller};
+use crate::{clock::Clock, network::NetworkPlan, subject::Smaller};
 
 /// Adds smaller scenarios, the most effective reduction first.
 pub(super) fn reduce(from: &TeamScenario, to: &mut Smaller<'_, TeamScenario>) {

@@ -18,8 +18,7 @@ use crate::{
     driver::{Driver, World},
     member_fault::MemberFault,
     node::{Bug, Node},
-    options::Options,
-    subject::Outcome,
+    subject::{Options, Outcome},
 };
 
 /// Distinguishes these random choices from all others of a seed.

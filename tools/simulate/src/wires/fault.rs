@@ -11,59 +11,23 @@ pub struct PlannedWireFault {
     pub what: WireFault,
 }
 
-/// What can happen.
+/// What can happen. Connections, their streams and the two ends have numbers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum WireFault {
     /// A stream is reset.
-    Reset {
-        /// Of this connection.
-        connection: usize,
-        /// Its number there.
-        stream: usize,
-    },
-    /// What is sent arrives later, in order.
-    Stall {
-        /// On this connection.
-        connection: usize,
-        /// On one stream only.
-        stream: Option<usize>,
-        /// From one end only.
-        from: Option<usize>,
-        /// For how long; for ever without it.
-        for_ns: Option<u64>,
-    },
-    /// A bit of a byte that is on its way changes, or of the next one.
-    Alter {
-        /// On this connection.
-        connection: usize,
-        /// On this stream.
-        stream: usize,
-        /// From this end.
-        from: usize,
-        /// Which byte, from 0 on, modulo how many are on the way.
-        at: usize,
-        /// Which bit, from 0 to 7.
-        bit: u8,
-    },
+    Reset { connection: usize, stream: usize },
+    /// What is sent arrives later, in order: on one stream only, from one end only, for a time only, or without these on all, from
+    /// both, for ever.
+    Stall { connection: usize, stream: Option<usize>, from: Option<usize>, for_ns: Option<u64> },
+    /// A bit, from 0 to 7, of a byte that is on its way from an end changes, or of the next one; `at`: which byte, modulo how many
+    /// are on the way.
+    Alter { connection: usize, stream: usize, from: usize, at: usize, bit: u8 },
     /// The program of an end does not run, while its network goes on.
-    Pause {
-        /// Which end.
-        end: usize,
-        /// For how long.
-        for_ns: u64,
-    },
+    Pause { end: usize, for_ns: u64 },
     /// The process of an end dies.
-    Kill {
-        /// Which end.
-        end: usize,
-    },
+    Kill { end: usize },
     /// The owner of an end finds out that the peer has failed.
-    BreakOff {
-        /// Which end.
-        end: usize,
-        /// On this connection.
-        connection: usize,
-    },
+    BreakOff { end: usize, connection: usize },
 }
 
 impl WireFault {

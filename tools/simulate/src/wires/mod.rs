@@ -24,11 +24,7 @@ pub use canary::WireCanary;
 pub use counts::WireCounts;
 pub use scenario::WireScenario;
 
-use crate::{
-    options::Options,
-    smaller::Smaller,
-    subject::{Limits, OutcomeOf, Subject},
-};
+use crate::subject::{Limits, Options, OutcomeOf, Smaller, Subject};
 
 impl Subject for WireScenario {
     const OPTION: &'static str = " --wire";

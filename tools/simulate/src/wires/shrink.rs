@@ -1,7 +1,7 @@
 //! Reductions of a scenario of the wire, which may still fail.
 
 use super::scenario::{FlowPlan, WireScenario};
-use crate::smaller::Smaller;
+use crate::subject::Smaller;
 
 /// Adds smaller scenarios, the most effective reduction first.
 pub(super) fn reduce(from: &WireScenario, to: &mut Smaller<'_, WireScenario>) {

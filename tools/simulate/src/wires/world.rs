@@ -13,7 +13,12 @@ use super::{
     pipe::{Pipe, Wire},
     scenario::{ENDS, WireScenario},
 };
-use crate::{counts::Basics, dice::Dice, options::Options, queue::Queue, subject::Outcome};
+use crate::{
+    counts::Basics,
+    dice::Dice,
+    queue::Queue,
+    subject::{Options, Outcome},
+};
 
 /// Distinguishes the random choices of streams from all others of a seed, each with a number behind it.
 const PURPOSE_OF_STREAMS: u64 = 1 << 32;
