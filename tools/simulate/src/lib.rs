@@ -33,12 +33,11 @@ pub use campaign::Campaign;
 pub use copies::{CopyCounts, CopyScenario};
 pub use counts::{Kinds, Tally};
 pub use creations::{CreationCounts, CreationScenario};
-pub use faults::PlannedFault;
 pub use groups::{Canary, GroupCounts, Scenario};
 pub use network::NetworkPlan;
 pub use panics::caught;
 pub use push::{
-    HostScenario, ManyHosts, ManyReport, PushCanary, PushCounts, PushEnd, PushFault, PushScenario,
+    HostScenario, ManyHosts, ManyReport, PushCanary, PushCounts, PushEnd, PushScenario,
 };
 pub use shrink::shrink;
 pub use subject::{Limits, Options, OutcomeOf, Subject, canary, name_of};

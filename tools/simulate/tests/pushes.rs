@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use files::machines::Step;
 use simulate::{
-    HostScenario, Limits, NetworkPlan, Options, OutcomeOf, PlannedFault, PushEnd, PushFault,
-    PushScenario, Subject,
+    HostScenario, Limits, NetworkPlan, Options, OutcomeOf, PushEnd, PushScenario, Subject,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -106,8 +105,7 @@ fn a_host_that_dies_fails_alone_beside_hosts_with_slow_storage() {
         for host in &mut scenario.hosts[1..] {
             host.store_ns = 5 * SECOND_NS;
         }
-        let what = PushFault::Kill { machine: 1, damages: false };
-        scenario.planned_faults = vec![PlannedFault { step, what }];
+        scenario.kill(1, step);
         let end = first(&scenario);
         assert!(matches!(end.steps[0], Some(Step::Failed(_))), "step {step}: {end:?}");
         assert_eq!(end.steps[1..], [Some(Step::Published), Some(Step::Published)], "step {step}");
@@ -236,8 +234,7 @@ fn verifying_may_take_as_long_as_it_progresses() {
 fn a_host_that_does_not_report_a_failed_group_fails_and_the_others_get_their_copies() {
     let mut scenario = scenario(4);
     scenario.hosts[1].faults.is_mute = true;
-    let kill = PushFault::Kill { machine: 4, damages: false };
-    scenario.planned_faults.push(PlannedFault { step: 150, what: kill });
+    scenario.kill(4, 150);
     let outcome = run(&scenario);
     let end = &outcome.ends[0];
     assert!(outcome.counts.rounds > 2, "{outcome:?}");

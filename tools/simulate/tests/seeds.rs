@@ -8,8 +8,8 @@ use std::{
 
 use simulate::{
     Campaign, CopyCounts, CopyScenario, CreationCounts, CreationScenario, GroupCounts, Kinds,
-    Limits, Options, PlannedFault, PushCounts, PushFault, PushScenario, Scenario, Subject, Tally,
-    TeamCounts, TeamScenario, WireCounts, WireScenario,
+    Limits, Options, PushCounts, PushScenario, Scenario, Subject, Tally, TeamCounts, TeamScenario,
+    WireCounts, WireScenario,
 };
 
 /// Runs the same seeds every time and, outside of CI, as many others, which nobody may have run before. Returns the totals of the
@@ -120,10 +120,11 @@ fn a_push_interrupted_at_any_step_reports_only_what_is_known() {
         // Publishing takes long, so that many steps are in the middle of it.
         scenario.hosts.iter_mut().for_each(|host| host.disk_ns = 2_000_000_000);
         for step in 1.. {
-            let planned = |step| PlannedFault { step, what: PushFault::Cancel };
-            // Every other run is interrupted a second time.
-            scenario.planned_faults =
-                [planned(step), planned(step + 10)][..=(step % 2) as usize].to_vec();
+            scenario.planned_faults.clear();
+            scenario.cancel(step);
+            if step % 2 == 1 {
+                scenario.cancel(step + 10);
+            }
             let outcome = scenario.run(Options::default());
             assert_eq!(outcome.violations, [""; 0], "seed {seed}, interrupted at step {step}");
             if outcome.counts.basics.with_faults == 0 {

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::{
     run::run,
-    scenario::{Fault, HostScenario, PushScenario},
+    scenario::{HostScenario, PushScenario},
     traffic::Traffic,
 };
-use crate::{faults::PlannedFault, network::NetworkPlan, subject::Options};
+use crate::{network::NetworkPlan, subject::Options};
 
 const MS: u64 = 1_000_000;
 /// After all else, also if it is counted from later.
@@ -99,11 +99,9 @@ impl ManyHosts {
         if self.one_killed_in > 0 {
             // In the middle of the transfer.
             let undisturbed = Self { one_killed_in: 0, ..*self }.run()?;
-            let kill = |host| Fault::Kill { machine: host as u32 + 1, damages: false };
             let step = undisturbed.steps / 2;
             let killed = (0..self.hosts).filter(|&host| is_one_in(self.one_killed_in, host));
-            scenario.planned_faults =
-                killed.map(|host| PlannedFault { step, what: kill(host) }).collect();
+            killed.for_each(|host| scenario.kill(host as u32 + 1, step));
         }
         self.report(&scenario)
     }

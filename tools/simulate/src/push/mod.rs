@@ -34,7 +34,7 @@ pub use canary::PushCanary;
 pub use counts::PushCounts;
 pub use facts::PushEnd;
 pub use many::{ManyHosts, ManyReport};
-pub use scenario::{Fault as PushFault, HostScenario, PushScenario};
+pub use scenario::{HostScenario, PushScenario};
 
 use crate::subject::{Limits, Options, OutcomeOf, Smaller, Subject};
 

@@ -141,60 +141,26 @@ pub struct HostScenario {
     pub faults: HostFaults,
 }
 
-/// The kinds of faults. `for_ns: None` is for ever.
+/// The kinds of faults; machines by their indices. `for_ns: None` is for ever.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Fault {
-    /// All processes of rdmc on a machine are killed.
-    Kill {
-        /// Its index.
-        machine: u32,
-        /// Whether its files are damaged, as by a crash of the machine.
-        damages: bool,
-    },
+    /// All processes of rdmc on a machine are killed; its files are damaged as by a crash of the machine, or not.
+    Kill { machine: u32, damages: bool },
     /// A machine stops, with its network.
-    Freeze {
-        /// Its index.
-        machine: u32,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
+    Freeze { machine: u32, for_ns: Option<u64> },
     /// The processes on a machine stop; its network continues.
-    Pause {
-        /// Its index.
-        machine: u32,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
+    Pause { machine: u32, for_ns: Option<u64> },
     /// All connections that carry blocks between two machines are lost.
-    Reset {
-        /// Both.
-        machines: [u32; 2],
-    },
+    Reset { machines: [u32; 2] },
     /// A host's control connection is lost.
-    HangUp {
-        /// Machine of the host.
-        machine: u32,
-    },
+    HangUp { machine: u32 },
     /// Nothing is delivered between these machines and the others.
-    Partition {
-        /// One side of it.
-        machines: Vec<u32>,
-        /// Duration.
-        for_ns: Option<u64>,
-    },
-    /// A machine's ports become slow, or fast.
-    Rate {
-        /// Its index.
-        machine: u32,
-        /// From the next block on.
-        bytes_per_s: u64,
-    },
+    Partition { machines: Vec<u32>, for_ns: Option<u64> },
+    /// A machine's ports become slow, or fast, from the next block on.
+    Rate { machine: u32, bytes_per_s: u64 },
     /// A byte that a host has received and not yet digested changes in its memory.
     #[serde(alias = "Spoil")]
-    Corrupt {
-        /// Machine of the host.
-        machine: u32,
-    },
+    Corrupt { machine: u32 },
     /// The push is interrupted at the root.
     Cancel,
 }
@@ -257,6 +223,17 @@ impl Fault {
 }
 
 impl PushScenario {
+    /// Plans that a machine is killed, whose files stay as they are.
+    pub fn kill(&mut self, machine: u32, step: u64) {
+        let what = Fault::Kill { machine, damages: false };
+        self.planned_faults.push(PlannedFault { step, what });
+    }
+
+    /// Plans that the push is interrupted.
+    pub fn cancel(&mut self, step: u64) {
+        self.planned_faults.push(PlannedFault { step, what: Fault::Cancel });
+    }
+
     /// Returns how many machines there are, including the root's.
     pub fn machines(&self) -> u32 {
         self.hosts.len() as u32 + 1
