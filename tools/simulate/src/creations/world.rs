@@ -1,6 +1,6 @@
 //! Runs a scenario: advances virtual time, carries messages, injects faults, and judges.
 
-use std::{cell::RefCell, fmt, rc::Rc};
+use std::{cell::RefCell, rc::Rc};
 
 use rdmc::{
     Error,
@@ -136,10 +136,6 @@ impl<'a> World<'a> {
         self.violations.push(format!("{} ns: {text}", self.now_ns));
     }
 
-    fn note(&mut self, what: impl fmt::Display) {
-        self.trace.note(|| format!("{:>14} {what}", self.now_ns));
-    }
-
     fn is(&self, canary: CreationCanary) -> bool {
         self.options.canary == Some(canary)
     }
@@ -160,7 +156,7 @@ impl<'a> World<'a> {
                 return self.violation(format!("groups {groups:?}, from 0, do not stand"));
             }
             self.trace.digest(&[at_ns, order]);
-            self.note(format_args!("{event:?}"));
+            self.trace.note(|| format!("{at_ns:>14} {event:?}"));
             self.happen(event);
             self.settle();
         }
@@ -544,7 +540,8 @@ impl<'a> World<'a> {
             Ok(creating) => creating,
             Err(problem) => return self.violation(problem),
         };
-        self.note(format_args!("group {number}, member {rank}: {}", outcome.is_ok()));
+        let is_ok = outcome.is_ok();
+        self.trace.note(|| format!("{:>14} group {number}, member {rank}: {is_ok}", self.now_ns));
         if self.seats.all[group][rank].is_restless() || outcome.is_err() {
             self.disturbed_ns = self.disturbed_ns.max(self.now_ns);
         }
