@@ -21,7 +21,9 @@ use lines::{listen, next_line, reply};
 use state::{Member, meet};
 
 pub use alone::check_offload;
-pub use orders::{Answer, Done, Equipment, Fault, Job, Memory, Order, PlannedFault, blocks};
+pub use orders::{
+    Answer, Done, Equipment, Fault, Job, Memory, Order, PlannedFault, blocks, why_through_sockets,
+};
 pub use state::Args;
 pub use workload::{Object, Together, Workload};
 
