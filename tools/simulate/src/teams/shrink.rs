@@ -40,6 +40,7 @@ pub fn smaller_teams(from: &TeamScenario) -> Vec<TeamScenario> {
         with(&|it| it.members[rank].lends = false);
         with(&|it| it.members[rank].compute_ns_max = 0);
     }
+    with(&|it| it.costs = None);
     with(&|it| it.degrees.clear());
     with(&|it| it.exchange_bytes = 0);
     with(&|it| it.long_bytes = u64::MAX);
