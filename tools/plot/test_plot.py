@@ -54,7 +54,7 @@ class Pictures(unittest.TestCase):
             ("plan --members 8 --blocks 3", 21, ("step 4", "block 2", "has every block")),
             ("plan --collective allreduce --members 16 --degree 3", 30, ("folded", "copied", "has the result")),
             ("plan --collective broadcast --members 16 --root 5", 15, ("5 (root)", "has the message")),
-            ("plan --collective broadcast --members 5 --bytes 1MiB", 32, ("block 7", "has the message")),
+            ("plan --collective broadcast --members 5 --bytes 512KiB", 32, ("block 7", "has the message")),
         ):
             with self.subTest(arguments):
                 picture = self.drawn(plan(arguments))

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use rdmc::{
     ContextSettings, Fabric, GroupSettings, Progress, Protection, Scheduling, Secret, TeamSettings,
-    Window,
+    Ways, Window,
 };
 
 use crate::{
@@ -122,12 +122,9 @@ pub struct TeamOptions {
     pub slots: u32,
     /// Length of a slot in bytes, 64 to 1 MiB; 32 KiB by default.
     pub slot_bytes: u32,
-    /// Messages of at least this many bytes are written from memory to memory, in blocks; 128 KiB by default.
-    pub long_bytes: u64,
-    /// Length of these blocks in bytes; 128 KiB by default.
-    pub block_bytes: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How the ways of operations are chosen: costs, such as `"Tt=0.01,Ts=2"`, or lengths, such as `"degree=3,exchange=0"`
+    /// (docs/internals/schedules.md). By default the fastest by a cost model, with the costs of rank 0's network.
+    pub ways: *const c_char,
     /// The time limit for creating the team, in milliseconds; the context's `connect_timeout_ms` by default.
     pub connect_timeout_ms: u64,
 }
@@ -270,14 +267,15 @@ impl TeamOptions {
     pub(crate) unsafe fn settings(&self) -> Outcome<TeamSettings> {
         // SAFETY: `members` is null or has `member_count` texts, each NUL-terminated.
         let members = unsafe { addresses(self.members, self.member_count) }?;
-        if self.reserved != 0 {
-            return Err(Problem::invalid("reserved is not 0"));
-        }
+        // SAFETY: `ways` is null or NUL-terminated, and valid during this call.
+        let ways = unsafe { optional(self.ways, "ways") }?;
         let made = TeamSettings::new(self.number, members, self.rank);
         let made = given(made, self.slots, TeamSettings::slots);
         let made = given(made, self.slot_bytes, TeamSettings::slot_bytes);
-        let made = given(made, self.long_bytes, TeamSettings::long_bytes);
-        let made = given(made, self.block_bytes, TeamSettings::block_bytes);
+        let ways = ways
+            .map(|text| text.parse::<Ways>().map_err(|error| Problem::invalid(error.to_string())));
+        let ways = ways.transpose()?;
+        let made = ways.into_iter().fold(made, TeamSettings::ways);
         Ok(given(made, self.connect_timeout_ms, |made, ms| made.connect_timeout(milliseconds(ms))))
     }
 }
@@ -315,5 +313,21 @@ mod tests {
         assert!(error.contains("install a newer librdmc"), "{error}");
         newer.0.size = 0;
         assert!(read(&newer).is_err());
+    }
+
+    #[test]
+    fn ways_are_read_from_text() {
+        let members = [c"127.0.0.1:1".as_ptr()];
+        let ways = |text: *const c_char| {
+            let mut options = options();
+            (options.members, options.member_count, options.ways) = (members.as_ptr(), 1, text);
+            // SAFETY: its texts are valid.
+            unsafe { options.settings() }
+        };
+        assert_eq!(ways(std::ptr::null()).unwrap().ways, None);
+        let given = ways(c"degree=7".as_ptr()).unwrap().ways.unwrap().to_string();
+        assert_eq!(given, "degree=7,exchange=16384,long=131072,block=131072");
+        let error = format!("{:?}", ways(c"Tx=1".as_ptr()).unwrap_err());
+        assert!(error.contains("is none of Tt, Tc,"), "{error}");
     }
 }

@@ -66,8 +66,8 @@ pub enum Effect {
         /// How many slots.
         count: u64,
     },
-    /// Post a receive for the next block of a member. If it is to be folded, into memory apart, to be folded into memory when it
-    /// has come, before [`crate::Member::received`].
+    /// Post a receive for the next block of a member. If it is to be folded, into memory apart, where it stays until
+    /// [`Effect::FoldBlock`].
     Receive {
         /// Number of the operation.
         operation: u64,
@@ -79,8 +79,19 @@ pub enum Effect {
         at: u64,
         /// Length in bytes.
         bytes: u64,
-        /// The block is folded into memory, as the right operand.
+        /// The block will be folded.
         folds: bool,
+    },
+    /// Fold a block that has come into memory, as the right operand.
+    FoldBlock {
+        /// Number of the operation.
+        operation: u64,
+        /// Number of the block, as in [`Effect::Receive`].
+        index: u32,
+        /// Position in memory, in bytes.
+        at: u64,
+        /// Length in bytes.
+        bytes: u64,
     },
     /// Post the send of a block; the memory does not change until [`crate::Member::sent`].
     Send {

@@ -1,9 +1,6 @@
-//! Short all-reduces and barriers by exchange: in step j each member writes what it has folded to the member at rank XOR 2^j,
-//! and folds what that one has written. After log2 n steps all have the result; there is no way back from a root.
-//!
-//! For powers of two. The members whose contributions a member has folded are contiguous ranks, and both partners fold the lower
-//! ones first: any associative function is right, and all members have the same bits. n log2 n writes, instead of 2 (n - 1) by
-//! trees, in fewer steps.
+//! Short all-reduces and barriers by exchange: in each step a member writes what it has folded to another one, and folds what it
+//! gets. After some log2 n steps all have the result ([`Partners`]); there is no way back from a root. n log2 n writes, instead of
+//! 2 (n - 1) by trees, in fewer steps.
 
 use crate::{
     Call, Partners,
@@ -21,17 +18,24 @@ pub(crate) struct Exchange {
 /// One step at one member.
 #[derive(Debug)]
 pub(crate) struct Step {
-    pub(crate) outgoing: Outgoing,
-    pub(crate) incoming: Incoming,
+    pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) incoming: Option<Incoming>,
+    /// What comes is folded; otherwise it is the result.
+    pub(crate) folds: bool,
 }
 
 impl Exchange {
-    pub(crate) fn new(call: &Call, partners: Partners, settings: &Settings) -> Self {
+    pub(crate) fn new(call: &Call, settings: &Settings) -> Self {
+        let partners = Partners::of(call, settings.members);
         let step = |index: u32| {
-            let partner = partners.partner(settings.rank, index);
-            let incoming = Incoming::new(partner, 0..call.bytes, call, settings);
-            let outgoing = Outgoing { to: partner, place: 0..call.bytes, pieces: 0 };
-            Step { outgoing, incoming }
+            let meeting = partners.at(settings.rank, index);
+            let incoming = |from| Incoming::new(from, 0..call.bytes, call, settings);
+            let outgoing = |to| Outgoing { to, place: 0..call.bytes, pieces: 0 };
+            Step {
+                outgoing: meeting.to.map(outgoing),
+                incoming: meeting.from.map(incoming),
+                folds: meeting.folds,
+            }
         };
         Self {
             steps: (0..partners.steps()).map(step).collect(),
@@ -39,21 +43,30 @@ impl Exchange {
         }
     }
 
-    pub(crate) fn partners(&self) -> impl Iterator<Item = u32> + '_ {
-        self.steps.iter().map(|step| step.outgoing.to)
+    /// Returns the members to which this one writes.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = u32> + '_ {
+        self.steps.iter().filter_map(|step| Some(step.outgoing.as_ref()?.to))
+    }
+
+    /// Returns the members that write to this one.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = u32> + '_ {
+        self.steps.iter().filter_map(|step| Some(step.incoming.as_ref()?.from))
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        self.steps.iter().all(|step| self.is_over(step))
+        self.steps.iter().all(|step| {
+            step.incoming.as_ref().is_none_or(|it| it.pieces == self.pieces)
+                && step.outgoing.as_ref().is_none_or(|it| it.pieces == self.pieces)
+        })
     }
 
-    fn is_over(&self, step: &Step) -> bool {
-        step.incoming.pieces == self.pieces && step.outgoing.pieces == self.pieces
-    }
-
-    /// Returns the partners that have to write something, or to free slots, in the order of steps.
+    /// Returns the members that have to write something, or to free slots, in the order of steps.
     pub(crate) fn awaited(&self) -> Vec<u32> {
-        let steps = self.steps.iter().filter(|step| !self.is_over(step));
-        steps.map(|step| step.outgoing.to).collect()
+        let missing = |step: &Step| {
+            let incoming = step.incoming.as_ref().filter(|it| it.pieces < self.pieces);
+            let outgoing = step.outgoing.as_ref().filter(|it| it.pieces < self.pieces);
+            [incoming.map(|it| it.from), outgoing.map(|it| it.to)]
+        };
+        self.steps.iter().flat_map(missing).flatten().collect()
     }
 }

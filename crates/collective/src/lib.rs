@@ -1,8 +1,8 @@
 //! Collective operations of a team: broadcast, reduction and what is made of them, for messages where steps count and
 //! not bandwidth. Pure: no I/O, no clock, no thread.
 //!
-//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], [`Partners`], [`RingRounds`], on the [`links`] of a member; which of
-//! these an operation takes: [`Settings::way`]. What it costs: [`model`].
+//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], [`Partners`], [`Halving`], [`RingRounds`], on the [`links`] of a member; which of
+//! these an operation takes: [`Settings::choice`], by what it costs: [`model`].
 //! What a reduction computes: [`fold`](fold()) with an [`Op`] on elements of a [`Type`], or a [`Function`] of the user's.
 //! [`Member`] is one member: calls, writes of others and freed slots go in, [`Effect`]s come out, which a caller with memory
 //! and a network carries out.
@@ -24,7 +24,9 @@ mod fold;
 mod function;
 mod grants;
 mod half_precision;
+mod halving;
 mod header;
+mod lengths;
 mod links;
 mod member;
 pub mod model;
@@ -42,6 +44,7 @@ mod settings;
 mod transfers;
 mod types;
 mod way;
+mod ways;
 
 pub use broadcast_tree::BroadcastTree;
 pub use call::{Call, Difference, Folding, Kind};
@@ -51,17 +54,20 @@ pub use fault::Fault;
 pub use fold::{FoldError, fold};
 pub use function::{FUNCTION_NAME_BYTES_MAX, Function, InvalidFunction};
 pub use half::{bf16, f16};
+pub use halving::{Chunks, Halving};
 pub use header::{HEADER_BYTES, Header, InvalidHeader};
+pub use lengths::{InvalidLengths, Lengths};
 pub use links::{ALL_PAIRS_MAX, links};
 pub use member::Member;
 pub use op::{Op, UnknownOp, Unsupported};
-pub use partners::Partners;
+pub use partners::{Meeting, Partners};
 pub use reduction::Reduction;
 pub use reduction_tree::ReductionTree;
 pub use ring_rounds::RingRounds;
 pub use settings::Settings;
 pub use types::{Type, UnknownType};
-pub use way::Way;
+pub use way::{Choice, Way};
+pub use ways::{InvalidWays, Ways};
 
 /// The most members of a team.
 pub const MEMBERS_MAX: u32 = 1 << 16;

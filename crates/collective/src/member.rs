@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Call, Contents, Effect, Fault, Header, Ring,
+    Call, Choice, Contents, Effect, Fault, Header, Ring, Ways,
     exchange::{Exchange, Step},
     grants::{Grant, Grants},
     operation::Operation,
@@ -15,6 +15,9 @@ use crate::{
 
 /// How many calls are remembered, to name what differs.
 const CALLS_MAX: usize = 256;
+
+/// How many choices are remembered: programs repeat few calls, and short ones take less time than a choice.
+const CHOICES_MAX: usize = 16;
 
 /// One member of a team: events in, [`Effect`]s out.
 ///
@@ -31,6 +34,8 @@ pub struct Member {
     first: u64,
     /// The last calls; the last is that of the last operation.
     calls: VecDeque<Call>,
+    /// The last choices.
+    choices: VecDeque<(Call, Choice)>,
     effects: VecDeque<Effect>,
     is_leaving: bool,
 }
@@ -62,6 +67,7 @@ impl Member {
             operations: VecDeque::new(),
             first: 0,
             calls: VecDeque::new(),
+            choices: VecDeque::new(),
             effects: VecDeque::new(),
             is_leaving: false,
         }
@@ -72,9 +78,25 @@ impl Member {
         self.links.iter().map(|link| link.rank)
     }
 
-    /// Returns whether a call is long: [`Settings::is_long`].
-    pub fn is_long(&self, call: &Call) -> bool {
-        self.settings.is_long(call)
+    /// Sets how ways are chosen; before the first call. Links stay as they are.
+    pub fn set_ways(&mut self, ways: Ways) {
+        self.settings.ways = ways;
+        self.choices.clear();
+    }
+
+    /// Returns how a call goes.
+    pub fn choice(&mut self, call: &Call) -> Choice {
+        // Roots make no difference.
+        let call = Call { root: 0, ..*call };
+        if let Some((_, choice)) = self.choices.iter().find(|(known, _)| *known == call) {
+            return *choice;
+        }
+        let choice = self.settings.choice(&call);
+        if self.choices.len() == CHOICES_MAX {
+            self.choices.pop_front();
+        }
+        self.choices.push_back((call, choice));
+        choice
     }
 
     /// Returns how many operations were called.
@@ -97,7 +119,8 @@ impl Member {
     /// Errors: another member has called something else; the team cannot go on.
     pub fn start(&mut self, call: Call) -> Result<u64, Fault> {
         let number = self.called();
-        let operation = Operation::new(call, &self.settings);
+        let choice = self.choice(&call);
+        let operation = Operation::new(call, choice, &self.settings);
         for (ring, peer) in operation.sends() {
             let index = self.index(peer);
             self.links[index].outgoing[ring as usize].operations.push_back(number);
@@ -348,31 +371,52 @@ impl Member {
     /// Posts receives and grants them, and posts sends that were granted, each link's in the order of operations.
     fn advance_transfers(&mut self, number: u64, call: Call, transfers: &mut Transfers) {
         let Self { links, effects, .. } = self;
-        for Link { rank, grants, .. } in links {
-            let posted = transfers.posted_receives(*rank);
-            while grants.receiving.front() == Some(&number)
-                && let Some((index, receive)) = transfers.next_receive(*rank)
-            {
-                let Receive { from, ref place, folds, .. } = *receive;
-                let (at, bytes) = (place.start, place.end - place.start);
-                effects.push_back(Effect::Receive {
-                    operation: number,
-                    index,
-                    from,
-                    at,
-                    bytes,
-                    folds,
-                });
-                if transfers.has_posted_receives(*rank) {
-                    grants.receiving.pop_front();
-                }
-            }
+        while let Some((index, place)) = transfers.next_fold() {
+            let (at, bytes) = (place.start, place.end - place.start);
+            effects.push_back(Effect::FoldBlock { operation: number, index, at, bytes });
+        }
+        let posted: Vec<u32> =
+            links.iter().map(|link| transfers.posted_receives(link.rank)).collect();
+        Self::post_receives(links, effects, number, transfers);
+        for (Link { rank, .. }, posted) in links.iter().zip(posted) {
             let blocks = transfers.posted_receives(*rank);
             if blocks > posted {
                 effects.push_back(Effect::Grant { to: *rank, operation: number, call, blocks });
             }
         }
         self.advance_sends(number, transfers);
+    }
+
+    fn post_receives(
+        links: &mut [Link],
+        effects: &mut VecDeque<Effect>,
+        number: u64,
+        transfers: &mut Transfers,
+    ) {
+        // One of a member of lower rank may have waited for scratch memory behind one of a higher rank.
+        let mut has_posted = true;
+        while std::mem::take(&mut has_posted) {
+            for Link { rank, grants, .. } in links.iter_mut() {
+                while grants.receiving.front() == Some(&number)
+                    && let Some((index, receive)) = transfers.next_receive(*rank)
+                {
+                    let Receive { from, ref place, folds, .. } = *receive;
+                    let (at, bytes) = (place.start, place.end - place.start);
+                    effects.push_back(Effect::Receive {
+                        operation: number,
+                        index,
+                        from,
+                        at,
+                        bytes,
+                        folds,
+                    });
+                    has_posted = true;
+                    if transfers.has_posted_receives(*rank) {
+                        grants.receiving.pop_front();
+                    }
+                }
+            }
+        }
     }
 
     fn advance_sends(&mut self, number: u64, transfers: &mut Transfers) {
@@ -396,7 +440,7 @@ impl Member {
         }
     }
 
-    /// Writes pieces that were folded in the step before, and folds those of the partner whose own ones were written.
+    /// Writes pieces that were folded in the step before, and takes those of the other member whose own ones were written.
     fn advance_exchange(
         &mut self,
         number: u64,
@@ -404,13 +448,22 @@ impl Member {
         exchange: &mut Exchange,
     ) -> Result<(), Fault> {
         let mut ready = exchange.pieces;
-        for Step { outgoing, incoming } in &mut exchange.steps {
-            self.send(number, call, Ring::Up, outgoing, ready);
-            while incoming.pieces < outgoing.pieces
+        for Step { outgoing, incoming, folds } in &mut exchange.steps {
+            if let Some(outgoing) = outgoing {
+                self.send(number, call, Ring::Up, outgoing, ready);
+                ready = outgoing.pieces;
+            }
+            let Some(incoming) = incoming else { continue };
+            while incoming.pieces < ready
                 && let Some((contents, at)) = self.receive(number, &call, Ring::Up, incoming)?
             {
-                let is_left = incoming.from < self.settings.rank;
-                self.used(Effect::Fold { is_left, operation: number, contents, at }, contents)?;
+                let effect = if *folds {
+                    let is_left = incoming.from < self.settings.rank;
+                    Effect::Fold { is_left, operation: number, contents, at }
+                } else {
+                    Effect::Copy { operation: number, contents, at }
+                };
+                self.used(effect, contents)?;
             }
             ready = incoming.pieces;
         }

@@ -5,7 +5,7 @@
 //! it can. Or members exchange what they have folded. A long one is a list of transfers of blocks.
 
 use crate::{
-    BroadcastTree, Call, Kind, ReductionTree, Ring, Way,
+    BroadcastTree, Call, Choice, Kind, ReductionTree, Ring, Way,
     exchange::Exchange,
     part::{Incoming, Outgoing},
     routes,
@@ -49,17 +49,15 @@ pub(crate) struct Down {
 }
 
 impl Operation {
-    pub(crate) fn new(call: Call, settings: &Settings) -> Self {
+    pub(crate) fn new(call: Call, choice: Choice, settings: &Settings) -> Self {
         let mut operation = Self { call, up: None, down: None, exchange: None, transfers: None };
-        match settings.way(&call) {
+        match choice.way {
             Way::Trees { degree } => {
                 operation.up = degree.map(|degree| Up::new(&call, degree, settings));
                 operation.down = Down::new(&call, settings);
             }
-            Way::Exchange(partners) => {
-                operation.exchange = Some(Exchange::new(&call, partners, settings));
-            }
-            way => operation.transfers = Some(routes::transfers(&call, way, settings)),
+            Way::Exchange => operation.exchange = Some(Exchange::new(&call, settings)),
+            _ => operation.transfers = Some(routes::transfers(&call, choice, settings)),
         }
         operation
     }
@@ -68,8 +66,8 @@ impl Operation {
     pub(crate) fn sends(&self) -> impl Iterator<Item = (Ring, u32)> + '_ {
         let up = self.up.iter().filter_map(|up| Some((Ring::Up, up.parent.as_ref()?.to)));
         let down = self.down.iter().flat_map(|down| &down.children);
-        let exchanged = self.exchange.iter().flat_map(Exchange::partners);
-        let exchanged = exchanged.map(|partner| (Ring::Up, partner));
+        let exchanged = self.exchange.iter().flat_map(Exchange::targets);
+        let exchanged = exchanged.map(|target| (Ring::Up, target));
         up.chain(down.map(|child| (Ring::Down, child.to))).chain(exchanged)
     }
 
@@ -78,8 +76,8 @@ impl Operation {
         let up = self.up.iter().flat_map(|up| &up.children).map(|child| (Ring::Up, child.from));
         let down =
             self.down.iter().filter_map(|down| Some((Ring::Down, down.parent.as_ref()?.from)));
-        let exchanged = self.exchange.iter().flat_map(Exchange::partners);
-        up.chain(down).chain(exchanged.map(|partner| (Ring::Up, partner)))
+        let exchanged = self.exchange.iter().flat_map(Exchange::sources);
+        up.chain(down).chain(exchanged.map(|source| (Ring::Up, source)))
     }
 
     /// Returns whether this member has nothing left to do.

@@ -7,30 +7,38 @@ use std::ops::Range;
 use schedule::{Algorithm, Schedule};
 
 use crate::{
-    BroadcastTree, Call, Kind, RingRounds, Way, links::ALL_PAIRS_MAX, settings::Settings,
-    transfers::Transfers,
+    BroadcastTree, Call, Choice, Chunks, Halving, Kind, RingRounds, Way,
+    links::ALL_PAIRS_MAX,
+    settings::Settings,
+    transfers::{Order, Transfers},
 };
 
 /// The blocks of a call at one member.
 struct Route<'a> {
     settings: &'a Settings,
     call: &'a Call,
+    block_bytes: u64,
     transfers: Transfers,
 }
 
 /// Returns the transfers of a long operation at one member; none for ways through slots.
-pub(crate) fn transfers(call: &Call, way: Way, settings: &Settings) -> Transfers {
-    let transfers =
-        if way == Way::Circulant { Transfers::in_order() } else { Transfers::default() };
-    let mut route = Route { settings, call, transfers };
+pub(crate) fn transfers(call: &Call, choice: Choice, settings: &Settings) -> Transfers {
+    let Choice { way, block_bytes } = choice;
+    let order = match way {
+        Way::Circulant => Order::Sends,
+        Way::Halving => Order::Rounds,
+        _ => Order::Blocks,
+    };
+    let mut route = Route { settings, call, block_bytes, transfers: Transfers::new(order) };
     match (way, call.kind) {
         (Way::Circulant, _) => route.circulant(),
+        (Way::Halving, _) => route.halving(),
         (Way::Ring, Kind::AllReduce) => route.ring_all_reduce(),
         (Way::Ring, Kind::AllGather) => route.ring_all_gather(),
         (Way::Ring, _) => route.ring_reduce(),
         (Way::Chain, Kind::AllReduce) => route.chain_all_reduce(),
         (Way::Chain, _) => route.chain_reduce(),
-        (Way::Trees { .. } | Way::Exchange(_), _) => {}
+        (Way::Trees { .. } | Way::Exchange, _) => {}
     }
     route.transfers
 }
@@ -43,9 +51,29 @@ impl Route<'_> {
 
     /// Returns the blocks of a range of memory.
     fn blocks(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-        let block_bytes = self.settings.block_bytes(self.call);
+        let block_bytes = self.block_bytes;
         let starts = (range.start..range.end).step_by(block_bytes as usize);
         starts.map(move |start| start..range.end.min(start + block_bytes))
+    }
+
+    /// Returns where a chunk is: in an all-gather, a contribution.
+    fn place(&self, index: u32) -> Range<u64> {
+        match self.call.kind {
+            Kind::AllGather => {
+                u64::from(index) * self.call.bytes..(u64::from(index) + 1) * self.call.bytes
+            }
+            _ => self.chunk(index),
+        }
+    }
+
+    /// Returns the blocks of chunks, in their order.
+    fn blocks_of(&self, Chunks { first, count }: Chunks) -> Vec<Range<u64>> {
+        let members = self.settings.members;
+        let until_last = count.min(members - first);
+        let after_last = count - until_last;
+        let before = self.place(first).start..self.place(first + until_last - 1).end;
+        let behind = after_last.checked_sub(1).map(|last| 0..self.place(last).end);
+        [Some(before), behind].into_iter().flatten().flat_map(|range| self.blocks(range)).collect()
     }
 
     /// Returns one of n nearly equal parts of the contribution; no element is cut.
@@ -63,7 +91,7 @@ impl Route<'_> {
     fn circulant(&mut self) {
         let Settings { members, rank, .. } = *self.settings;
         let blocks: Vec<_> = self.blocks(0..self.call.bytes).collect();
-        // The number of blocks fits: see `Settings::block_bytes`.
+        // The number of blocks fits: see `Choice::in_blocks`.
         let count = blocks.len() as u32;
         let schedule = Schedule::new(Algorithm::Circulant, members, self.call.root);
         let schedule = schedule.expect("a team has a valid number of members and root");
@@ -116,21 +144,63 @@ impl Route<'_> {
         }
     }
 
+    /// Reduce-scatter and all-gather on the circulant graph: [`Halving`]; of an all-gather the second half only.
+    fn halving(&mut self) {
+        let rank = self.settings.rank;
+        let rounds = Halving::new(self.settings.members);
+        let (own, total) = (self.place(rank).start, self.place(self.settings.members - 1).end);
+        // Chunks of a round follow one another from this member's on, and their blocks, so that they can be found by distance.
+        let distance = |at: u64| if at >= own { at - own } else { total - own + at };
+        // The receives by which what is sent is made, with where they begin: those of the round before, or of the second half.
+        let mut made: Vec<(u64, u32)> = Vec::new();
+        // The last receive, and the last one before those.
+        let (mut last, mut before) = (None, None);
+        // By round of the first half: its first send, which reads the memory of a round of the second half, block by block.
+        let mut read = Vec::new();
+        let gathers = self.call.kind == Kind::AllGather;
+        let first = if gathers { rounds.rounds() / 2 } else { 0 };
+        for round in first..rounds.rounds() {
+            let (to, from, folds) =
+                (rounds.to(rank, round), rounds.from(rank, round), rounds.folds(round));
+            let mut sends = None;
+            for block in self.blocks_of(rounds.sent(rank, round)) {
+                let end = distance(block.end - 1);
+                let behind = made.partition_point(|&(start, _)| start <= end);
+                let after = behind.checked_sub(1).map(|index| made[index].1).or(before);
+                let index = self.transfers.send(to, block, after);
+                sends.get_or_insert(index);
+            }
+            let over = if folds { None } else { read.pop().flatten() };
+            if folds {
+                read.push(sends);
+            }
+            if folds || round == rounds.rounds() / 2 {
+                made.clear();
+                before = last;
+            }
+            for (offset, block) in (0..).zip(self.blocks_of(rounds.received(rank, round))) {
+                let after = over.map(|first: u32| first + offset);
+                let start = distance(block.start);
+                let index = self.transfers.receive(from, block, folds, after);
+                made.push((start, index));
+                last = Some(index);
+            }
+        }
+    }
+
     /// Contributions on a ring: m (n-1).
     fn ring_all_gather(&mut self) {
         let Settings { members, rank, .. } = *self.settings;
         let (next, previous) = (self.at(1), self.at(members - 1));
-        let place =
-            |rank: u32| u64::from(rank) * self.call.bytes..(u64::from(rank) + 1) * self.call.bytes;
         let mut came: Option<u32> = None;
         for round in 0..members - 1 {
             let sent = (rank + members - round) % members;
-            for (offset, block) in (0..).zip(self.blocks(place(sent))) {
+            for (offset, block) in (0..).zip(self.blocks(self.place(sent))) {
                 self.transfers.send(next, block, came.map(|first| first + offset));
             }
             let received = (sent + members - 1) % members;
             came = None;
-            for block in self.blocks(place(received)) {
+            for block in self.blocks(self.place(received)) {
                 let index = self.transfers.receive(previous, block, false, None);
                 came.get_or_insert(index);
             }

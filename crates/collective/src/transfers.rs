@@ -2,11 +2,15 @@
 //!
 //! Lists in the order in which each link carries them; both ends of a link have the same order. A receiver grants the right to
 //! send: it counts the receives that it has posted, and the sender sends no more blocks than that.
+//!
+//! Blocks are folded in the order in which their receives were added, whichever comes first: sums of floating-point numbers are the
+//! same in every run. Receives of such blocks are posted in that order, too, over all links: those that are folded next have scratch
+//! memory first, and never wait for it behind others.
 
 use std::ops::Range;
 
 /// Folded blocks are received into scratch memory, this many at a time for each operation.
-const SCRATCH_BLOCKS: u32 = 8;
+const SCRATCH_BLOCKS: usize = 8;
 
 /// Receives that are posted at a time on each link for each operation.
 const POSTED_MAX: usize = 32;
@@ -26,6 +30,8 @@ pub(crate) struct Receive {
     pub(crate) after: Option<u32>,
     /// How many transfers were added before it.
     number: usize,
+    /// It has come, but may have to be folded.
+    has_come: bool,
     is_done: bool,
 }
 
@@ -35,7 +41,7 @@ pub(crate) struct Send {
     pub(crate) to: u32,
     /// Where it is in memory.
     pub(crate) place: Range<u64>,
-    /// The receive that must have completed before, since it makes the block.
+    /// The receive that must be done before, since it makes the block; see [`Order::Rounds`].
     pub(crate) after: Option<u32>,
     /// How many transfers were added before it.
     number: usize,
@@ -55,6 +61,23 @@ struct Lane {
     granted: usize,
 }
 
+/// What sends wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Order {
+    /// For the receive that makes the block.
+    #[default]
+    Blocks,
+    /// For all receives up to that one: a block may be made of several.
+    Rounds,
+    /// For the receive that makes the block, and for the sends before: they are posted in the order in which they were added, over
+    /// all links. Each must need no more than what a schedule has completed before it, at all members; otherwise members would
+    /// wait for each other.
+    ///
+    /// For schedules whose rounds have one send at most: without it a port that serves posts in order sends blocks that nobody waits
+    /// for yet, while those of the present round wait behind them.
+    Sends,
+}
+
 /// The transfers of one member in one operation, and how far they are.
 #[derive(Debug, Default)]
 pub(crate) struct Transfers {
@@ -62,22 +85,22 @@ pub(crate) struct Transfers {
     sends: Vec<Send>,
     inbound: Vec<Lane>,
     outbound: Vec<Lane>,
-    /// Blocks of scratch memory in use.
-    scratch: u32,
+    /// Receives whose blocks are folded, in order.
+    folds: Vec<u32>,
+    /// How many of those were posted, and how many of their blocks were folded.
+    posted_folds: usize,
+    folded: usize,
     completed: usize,
-    /// Sends are posted in the order in which they were added, over all links, and not only on each.
-    is_in_order: bool,
+    /// All receives before this one are done.
+    received: usize,
+    order: Order,
     posted_sends: usize,
 }
 
 impl Transfers {
-    /// Returns no transfers, of which sends are to be posted in the order in which they are added, over all links. Each must need
-    /// no more than what a schedule has completed before it, at all members; otherwise members would wait for each other.
-    ///
-    /// For schedules whose rounds have one send at most: without it a port that serves posts in order sends blocks that nobody waits
-    /// for yet, while those of the present round wait behind them.
-    pub(crate) fn in_order() -> Self {
-        Self { is_in_order: true, ..Self::default() }
+    /// Returns no transfers.
+    pub(crate) fn new(order: Order) -> Self {
+        Self { order, ..Self::default() }
     }
 
     /// Adds a receive, behind all others of that member, in the order of rounds. Returns its index.
@@ -90,7 +113,16 @@ impl Transfers {
     ) -> u32 {
         let index = self.receives.len() as u32;
         let number = self.receives.len() + self.sends.len();
-        self.receives.push(Receive { from, place, folds, after, number, is_done: false });
+        self.receives.push(Receive {
+            from,
+            place,
+            folds,
+            after,
+            number,
+            has_come: false,
+            is_done: false,
+        });
+        self.folds.extend(folds.then_some(index));
         Lane::of(&mut self.inbound, from).blocks.push(index);
         index
     }
@@ -125,13 +157,14 @@ impl Transfers {
         let index = *lane.blocks.get(lane.posted)?;
         let receive = &self.receives[index as usize];
         let is_free = |send: u32| self.sends[send as usize].is_done;
-        let has_scratch = !receive.folds || self.scratch < SCRATCH_BLOCKS;
+        let is_next = self.folds.get(self.posted_folds) == Some(&index);
+        let has_scratch = is_next && self.posted_folds - self.folded < SCRATCH_BLOCKS;
         let may_post = lane.posted - lane.completed < POSTED_MAX;
-        if !has_scratch || !may_post || !receive.after.is_none_or(is_free) {
+        if receive.folds && !has_scratch || !may_post || !receive.after.is_none_or(is_free) {
             return None;
         }
         lane.posted += 1;
-        self.scratch += u32::from(receive.folds);
+        self.posted_folds += usize::from(receive.folds);
         Some((index, receive))
     }
 
@@ -140,8 +173,11 @@ impl Transfers {
         let lane = self.outbound.iter_mut().find(|lane| lane.peer == to)?;
         let index = *lane.blocks.get(lane.posted)?;
         let send = &self.sends[index as usize];
-        let has_come = |receive: u32| self.receives[receive as usize].is_done;
-        let is_next = !self.is_in_order || index as usize == self.posted_sends;
+        let has_come = |receive: u32| match self.order {
+            Order::Rounds => (receive as usize) < self.received,
+            Order::Blocks | Order::Sends => self.receives[receive as usize].is_done,
+        };
+        let is_next = self.order != Order::Sends || index as usize == self.posted_sends;
         let may_post = lane.posted < lane.granted && lane.posted - lane.completed < SENDS_MAX;
         if !is_next || !may_post || !send.after.is_none_or(has_come) {
             return None;
@@ -180,15 +216,35 @@ impl Transfers {
         self.outbound.iter().all(|lane| lane.peer != to || lane.posted == lane.blocks.len())
     }
 
-    /// Notes that a receive has completed, and its block was folded if it had to be.
+    /// Takes the next block that can be folded, with the index of its receive: it has to be folded at once.
+    pub(crate) fn next_fold(&mut self) -> Option<(u32, Range<u64>)> {
+        let index = *self.folds.get(self.folded)?;
+        let receive = &self.receives[index as usize];
+        let place = receive.has_come.then(|| receive.place.clone())?;
+        self.folded += 1;
+        self.done(index);
+        Some((index, place))
+    }
+
+    /// Notes that a block has come. One that has to be folded is done afterwards: [`Transfers::next_fold`].
     pub(crate) fn received(&mut self, index: u32) {
-        let Some(receive) = self.receives.get_mut(index as usize).filter(|it| !it.is_done) else {
+        let Some(receive) = self.receives.get_mut(index as usize).filter(|it| !it.has_come) else {
             return;
         };
-        receive.is_done = true;
-        self.scratch -= u32::from(receive.folds);
+        receive.has_come = true;
+        let folds = receive.folds;
         Lane::of(&mut self.inbound, receive.from).completed += 1;
+        if !folds {
+            self.done(index);
+        }
+    }
+
+    fn done(&mut self, index: u32) {
+        self.receives[index as usize].is_done = true;
         self.completed += 1;
+        while self.receives.get(self.received).is_some_and(|receive| receive.is_done) {
+            self.received += 1;
+        }
     }
 
     /// Notes that a send has completed: its memory may change.
@@ -207,7 +263,7 @@ impl Transfers {
     pub(crate) fn awaited(&self) -> Vec<u32> {
         let missing = self.inbound.iter().filter_map(|lane| {
             let mut receives = lane.blocks.iter().map(|&index| &self.receives[index as usize]);
-            Some((receives.find(|receive| !receive.is_done)?.number, lane.peer))
+            Some((receives.find(|receive| !receive.has_come)?.number, lane.peer))
         });
         let stuck = self.outbound.iter().filter_map(|lane| {
             let mut sends = lane.blocks.iter().map(|&index| &self.sends[index as usize]);

@@ -1,31 +1,24 @@
 //! Mismatched calls are detected, and the error names the operation and the member.
 
 use collective::{
-    Call, Difference, Fault, Header, Kind, Member, Op, Reduction, Ring, Settings, Type,
+    Call, Difference, Fault, Header, Kind, Lengths, Member, Op, Reduction, Ring, Settings, Type,
+    Ways,
 };
 use proptest::prelude::*;
 
 use crate::world::World;
 
-fn settings(members: u32) -> Settings {
+fn settings(members: u32, long_bytes: u64) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 16;
-    Settings {
-        members,
-        rank: 0,
-        slots: 4,
-        slot_bytes,
-        degrees: vec![(u64::MAX, 3)],
-        exchange_bytes: 40,
-        long_bytes: u64::MAX,
-        block_bytes: 20,
-    }
+    let lengths = Lengths { degree: 3, exchange_bytes: 40, long_bytes, block_bytes: 20 };
+    Settings { members, rank: 0, slots: 4, slot_bytes, ways: Ways::ByLength(lengths) }
 }
 
 /// Runs five broadcasts, of which member `other` calls the third differently. Returns who has found out what, from writes or
 /// else by comparing calls. Messages of `long_bytes` and more are long.
 fn found(members: u32, other: u32, different: Call, long_bytes: u64, seed: u64) -> (u32, Fault) {
     let calls = [Call::new(Kind::Broadcast, 0, 32); 5];
-    let mut world = World::new(&Settings { long_bytes, ..settings(members) }, seed);
+    let mut world = World::new(&settings(members, long_bytes), seed);
     let outcome = world.run(
         &calls,
         2,
@@ -68,7 +61,7 @@ proptest! {
 #[test]
 fn two_members_that_both_wait_are_found_by_comparing() {
     let calls = [Call::new(Kind::Broadcast, 0, 32)];
-    let mut world = World::new(&settings(2), 1);
+    let mut world = World::new(&settings(2, u64::MAX), 1);
     let outcome = world.run(&calls, 1, |rank, _, call| Call { root: 1 - rank, ..call });
     assert_eq!(outcome, Ok(false));
     assert_eq!(world.awaited(), [Some((0, vec![1])), Some((0, vec![0]))]);
@@ -81,7 +74,7 @@ fn members_that_leave_after_other_numbers_of_calls_are_named() {
     // The root waits for nobody: each operation is over when it is called.
     let call = Call::new(Kind::Broadcast, 0, 0);
     let member = |calls: u64| {
-        let mut member = Member::new(settings(2));
+        let mut member = Member::new(settings(2, u64::MAX));
         assert!((0..calls).all(|_| member.start(call).is_ok()));
         member
     };
@@ -106,7 +99,7 @@ fn members_that_grant_what_they_cannot_are_named() {
     let other = Call::new(Kind::Broadcast, 0, 65);
     // Has two blocks granted, for an operation that it has not called.
     let member = || {
-        let mut member = Member::new(Settings { long_bytes: 1, ..settings(2) });
+        let mut member = Member::new(settings(2, 1));
         member.granted(1, 0, call, 2).unwrap();
         member
     };
@@ -144,7 +137,7 @@ fn members_that_grant_what_they_cannot_are_named() {
 fn lying_members_are_named() {
     let call = Call::new(Kind::Broadcast, 0, 64);
     let member = || {
-        let mut member = Member::new(Settings { rank: 1, ..settings(4) });
+        let mut member = Member::new(Settings { rank: 1, ..settings(4, u64::MAX) });
         member.start(call).unwrap();
         member
     };

@@ -259,7 +259,7 @@ fn folds_count_once_a_step_at_best_and_per_sender_at_worst() {
 fn parameters_as_text() {
     assert_eq!(
         Parameters::PAPER.to_string(),
-        "Tt=0.01,Tc=0.0027,Ts=2,Tn=1.52,Td=0.6,Tm=1.3,Ta=0,To=0"
+        "Tt=0.01,Tc=0.0027,Ts=2,Tn=1.52,Td=0.6,Tm=1.3,Ta=0,To=0,Tw=0,Mc=1"
     );
     let fitted: Parameters = "To=0.5, Tt=1e-4".parse().expect("parameters");
     let expected = Parameters { transmit_us_per_byte: 1e-4, fold_us_per_byte: 0.5, ..*PAPER };
@@ -285,6 +285,7 @@ fn any_parameters() -> impl Strategy<Value = Parameters> {
             adapter_us: us[1],
             post_us: us[2],
             library_us: us[3],
+            ..Parameters::PAPER
         },
     )
 }

@@ -1,25 +1,24 @@
 //! Operations of all kinds, in any order of events: results, order of folds, and slots that are used again.
 
-use collective::{Call, Kind, Settings};
+use collective::{Call, Kind, Lengths, Settings, Ways, model::Parameters};
 use proptest::prelude::*;
 
-use crate::world::{Dice, ELEMENT_BYTES, World, maps, sums};
+use crate::world::{Dice, ELEMENT_BYTES, World, blends, maps, sums};
 
 const KINDS: [Kind; 5] =
     [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
 
 fn settings(members: u32, slots: u32, degree: u32) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 21;
-    Settings {
-        members,
-        rank: 0,
-        slots,
-        slot_bytes,
-        degrees: vec![(u64::MAX, degree)],
-        exchange_bytes: 0,
-        long_bytes: u64::MAX,
-        block_bytes: 1,
-    }
+    let lengths = Lengths { degree, exchange_bytes: 0, long_bytes: u64::MAX, block_bytes: 1 };
+    Settings { members, rank: 0, slots, slot_bytes, ways: Ways::ByLength(lengths) }
+}
+
+/// The same with other lengths.
+fn with(settings: Settings, change: impl FnOnce(&mut Lengths)) -> Settings {
+    let Ways::ByLength(mut lengths) = settings.ways else { unreachable!("set above") };
+    change(&mut lengths);
+    Settings { ways: Ways::ByLength(lengths), ..settings }
 }
 
 /// Elements are longer than the least room of a slot allows to be cut anywhere.
@@ -40,7 +39,7 @@ fn commuting(call: Call) -> Call {
 
 /// Messages from 32 bytes on are long, in blocks of at most two elements.
 fn with_long(settings: Settings) -> Settings {
-    Settings { long_bytes: 32, block_bytes: 40, ..settings }
+    with(settings, |it| (it.long_bytes, it.block_bytes) = (32, 40))
 }
 
 fn any_call(dice: &mut Dice, members: u32) -> Call {
@@ -83,15 +82,15 @@ fn every_number_of_members_degree_and_root() {
 }
 
 #[test]
-fn exchanges_with_every_power_of_two() {
-    for members in [2, 4, 8, 16, 32, 64] {
+fn exchanges_with_every_number_of_members() {
+    for members in (2..=33).chain([47, 63, 64, 65, 100]) {
         let lengths = [0, 16, 48, 160];
         let folded = lengths.map(|bytes| new_call(Kind::AllReduce, 0, bytes));
         let calls: Vec<Call> = folded
             .into_iter()
             .flat_map(|call| [call, commuting(call), new_call(Kind::Barrier, 0, 0)])
             .collect();
-        let settings = Settings { exchange_bytes: 48, ..settings(members, 2, 3) };
+        let settings = with(settings(members, 2, 3), |it| it.exchange_bytes = 48);
         run(&settings, &calls, 3, u64::from(members));
     }
 }
@@ -110,9 +109,64 @@ fn long_operations_with_every_number_of_members_and_root() {
         ];
         let calls: Vec<Call> =
             with_root.chain(without).flat_map(|call| [call, commuting(call)]).collect();
-        let settings = Settings { long_bytes: 1, ..with_long(settings(members, 4, 1)) };
-        assert!(calls.iter().all(|call| settings.is_long(call)), "{members}");
+        let settings = with(with_long(settings(members, 4, 1)), |it| it.long_bytes = 1);
+        assert!(calls.iter().all(|call| settings.choice(call).way.is_long()), "{members}");
         run(&settings, &calls, 3, u64::from(members));
+    }
+}
+
+/// Chunks of any lengths, also of none, in blocks of one element and of several.
+#[test]
+fn halving_with_every_number_of_members() {
+    for members in (2..=24).chain([31, 32, 33, 47, 64]) {
+        let calls: Vec<Call> = [1, 2, 5, 20, 3 * u64::from(members) + 1]
+            .into_iter()
+            .flat_map(|elements| {
+                let bytes = elements * ELEMENT_BYTES as u64;
+                let gathered = new_call(Kind::AllGather, 0, bytes.div_ceil(members.into()));
+                [commuting(new_call(Kind::AllReduce, 0, bytes)), gathered]
+            })
+            .collect();
+        for (call, block_bytes) in calls.iter().flat_map(|call| [(call, 1), (call, 50)]) {
+            let settings = with(settings(members, 2, 3), |it| {
+                let all = if call.kind == Kind::AllGather { members } else { 1 };
+                (it.long_bytes, it.block_bytes) = (call.bytes * u64::from(all), block_bytes);
+            });
+            assert_eq!(settings.choice(call).way, collective::Way::Halving);
+            run(&settings, &[*call; 3], 2, u64::from(members));
+        }
+    }
+}
+
+/// A function that commutes and is not associative, as sums of floating-point numbers: whatever comes first.
+#[test]
+fn results_are_the_same_at_all_members_and_in_all_runs() {
+    for members in [2, 3, 5, 8, 13] {
+        let by_costs = |text: &str| Ways::ByCosts(text.parse::<Parameters>().unwrap());
+        let lengths =
+            Lengths { degree: 3, exchange_bytes: 0, long_bytes: u64::MAX, block_bytes: 32 };
+        for ways in [
+            Ways::ByLength(lengths),
+            Ways::ByLength(Lengths { exchange_bytes: 1 << 20, ..lengths }),
+            Ways::ByLength(Lengths { long_bytes: 1, ..lengths }),
+            Ways::ByLength(Lengths { long_bytes: 900, ..lengths }),
+            by_costs("Tt=0.01"),
+            by_costs("Tt=1"),
+        ] {
+            let settings = Settings { ways, ..settings(members, 3, 3) };
+            let call = Call::folding(Kind::AllReduce, 0, 60 * ELEMENT_BYTES as u64, &blends());
+            let results = |seed| {
+                let mut world = World::new(&settings, seed);
+                assert_eq!(world.run(&[call; 3], 2, |_, _, call| call), Ok(true));
+                world.results
+            };
+            let first = results(1);
+            for operation in 0..3 {
+                let of = |rank| &first[&(operation, rank)];
+                assert!((0..members).all(|rank| of(rank) == of(0)), "{ways}");
+            }
+            assert!((2..6).all(|seed| results(seed) == first), "{ways}, {members} members");
+        }
     }
 }
 
@@ -122,7 +176,7 @@ fn seventy_thousand_operations_of_mixed_kinds() {
     let mut dice = Dice(70);
     let calls: Vec<Call> = (0..70_000).map(|_| any_call(&mut dice, 5)).collect();
     let settings = with_long(settings(5, 3, 3));
-    let long = calls.iter().filter(|call| settings.is_long(call)).count();
+    let long = calls.iter().filter(|call| settings.choice(call).way.is_long()).count();
     assert!((10_000..60_000).contains(&long), "{long} long operations");
     run(&settings, &calls, 6, 7);
 }
@@ -139,8 +193,23 @@ proptest! {
         let mut dice = Dice(seed);
         let calls: Vec<Call> = (0..30).map(|_| any_call(&mut dice, members)).collect();
         let exchange_bytes = seed / 2 % 3 * 48;
-        let settings = Settings { exchange_bytes, ..settings(members, slots, degree) };
+        let settings = with(settings(members, slots, degree), |it| it.exchange_bytes = exchange_bytes);
         run(&if seed % 2 == 0 { settings } else { with_long(settings) }, &calls, ahead, seed);
+    }
+
+    /// Whatever is the fastest where a byte costs so much.
+    #[test]
+    fn any_costs(members in 1_u32..20, byte in 0.0..20.0_f64, fold in 0.0..2.0_f64, seed: u64) {
+        let mut dice = Dice(seed);
+        let calls: Vec<Call> = (0..20).map(|_| any_call(&mut dice, members)).collect();
+        let costs = Parameters {
+            transmit_us_per_byte: byte,
+            fold_us_per_byte: fold,
+            work_us: 1.0,
+            members_per_core: (seed % 4) as f64,
+            ..Parameters::PAPER
+        };
+        run(&Settings { ways: Ways::ByCosts(costs), ..settings(members, 3, 3) }, &calls, 4, seed);
     }
 }
 

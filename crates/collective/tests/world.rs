@@ -33,6 +33,8 @@ struct Node {
     calls: Vec<Call>,
     /// Posted receives, by sender, in order.
     receives: BTreeMap<u32, VecDeque<Block>>,
+    /// Blocks that have come and are to be folded, by operation and index.
+    arrived: BTreeMap<(u64, u32), Vec<u8>>,
 }
 
 /// A block that was posted at one end.
@@ -63,6 +65,8 @@ pub struct World {
     dice: Dice,
     /// Operations complete so far, at all members.
     pub completed: u64,
+    /// What members have by [`blends`], by operation and rank.
+    pub results: BTreeMap<(u64, u32), Vec<u8>>,
 }
 
 /// The contribution of a member to an operation.
@@ -101,10 +105,29 @@ pub fn sums() -> Reduction {
     Function::new("sums", ELEMENT_BYTES, add).unwrap().commutative().into()
 }
 
+fn blend(left: &mut [u8], right: &[u8]) {
+    for (left, right) in left.iter_mut().zip(right) {
+        *left = (*left).wrapping_mul(*right).wrapping_add(*left ^ *right);
+    }
+}
+
+/// It commutes, and is not associative.
+pub fn blends() -> Reduction {
+    Function::new("blends", ELEMENT_BYTES, blend).unwrap().commutative().into()
+}
+
+fn is_blended(call: &Call) -> bool {
+    Call::folding(call.kind, call.root, call.bytes, &blends()) == *call
+}
+
 /// Folds what a call says.
 fn fold(call: &Call, memory: &mut [u8], other: &[u8]) {
     let Some(folding) = call.folding else { return assert!(other.is_empty()) };
-    let by = if folding.is_commutative { sums() } else { maps() };
+    let by = match folding.is_commutative {
+        true if is_blended(call) => blends(),
+        true => sums(),
+        false => maps(),
+    };
     by.fold(memory, other).unwrap();
 }
 
@@ -118,6 +141,7 @@ fn expected(operation: u64, call: &Call, members: u32, rank: u32) -> Option<Vec<
         first
     };
     match call.kind {
+        _ if is_blended(call) => None,
         Kind::Broadcast => Some(contribution(operation, call.root, bytes)),
         Kind::Reduce => (rank == call.root).then(|| folded(all.collect())),
         Kind::AllReduce => Some(folded(all.collect())),
@@ -133,7 +157,8 @@ impl World {
             let rings = core.linked().flat_map(|other| Ring::ALL.map(|ring| (other, ring)));
             let slots = rings.map(|key| (key, vec![None; settings.slots as usize])).collect();
             let (memory, receives) = (BTreeMap::new(), BTreeMap::new());
-            Node { core, slots, memory, calls: Vec::new(), receives }
+            let arrived = BTreeMap::new();
+            Node { core, slots, memory, calls: Vec::new(), receives, arrived }
         };
         Self {
             settings: settings.clone(),
@@ -141,6 +166,7 @@ impl World {
             wires: BTreeMap::new(),
             dice: Dice(seed),
             completed: 0,
+            results: BTreeMap::new(),
         }
     }
 
@@ -227,12 +253,12 @@ impl World {
             Wire::Block(contents) => {
                 let posted = node.receives.get_mut(&from).and_then(VecDeque::pop_front);
                 let Block { operation, index, at, bytes, folds } = posted.expect("a receive");
-                let memory = node.memory.get_mut(&operation).unwrap();
-                let memory = &mut memory[at as usize..][..bytes as usize];
                 if folds {
-                    fold(&node.calls[operation as usize], memory, &contents);
+                    node.arrived.insert((operation, index), contents);
+                    assert!(node.arrived.len() <= 8 * node.memory.len(), "scratch memory");
                 } else {
-                    memory.copy_from_slice(&contents);
+                    let memory = node.memory.get_mut(&operation).unwrap();
+                    memory[at as usize..][..bytes as usize].copy_from_slice(&contents);
                 }
                 node.core.received(operation, index)
             }
@@ -275,6 +301,12 @@ impl World {
                     let block = Block { operation, index, at, bytes, folds };
                     node.receives.entry(from).or_default().push_back(block);
                 }
+                Effect::FoldBlock { operation, index, at, bytes } => {
+                    let contents = node.arrived.remove(&(operation, index)).expect("a block");
+                    let memory = node.memory.get_mut(&operation).unwrap();
+                    let memory = &mut memory[at as usize..][..bytes as usize];
+                    fold(&node.calls[operation as usize], memory, &contents);
+                }
                 Effect::Grant { to, operation, call, blocks } => {
                     let words = self.wires.entry((rank, to, 2)).or_default();
                     words.push_back(Wire::Grant(operation, call, blocks));
@@ -292,6 +324,8 @@ impl World {
                     let expected = expected(operation, call, self.settings.members, rank);
                     if let Some(expected) = expected {
                         assert_eq!(memory, expected, "{call:?}, operation {operation} at {rank}");
+                    } else if is_blended(call) {
+                        self.results.insert((operation, rank), memory);
                     }
                     self.completed += 1;
                 }

@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use files::GroupTerms;
-use rdmc::{Error, TeamSettings};
+use rdmc::{Error, Lengths, TeamSettings, Ways};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{CollectivePlan, reach::Reach};
@@ -66,7 +66,7 @@ impl MeasureCollective {
         let settings = TeamSettings::new(self.number, self.addresses.clone(), self.rank);
         match self.plan.degree {
             // By trees, also where an exchange has fewer steps.
-            Some(degree) => settings.degrees(vec![(u64::MAX, degree)]).exchange_bytes(0),
+            Some(degree) => settings.ways(Ways::ByLength(Lengths::trees(degree))),
             None => settings,
         }
     }

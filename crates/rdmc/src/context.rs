@@ -240,7 +240,7 @@ impl Context {
     /// # Errors
     /// As for [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided writes.
     pub fn create_team(&self, settings: TeamSettings) -> Result<Team, Error> {
-        let made = settings.made();
+        let made = settings.made(&self.settings.fabric);
         made.check()?;
         self.commands.check()?;
         let ContextSettings { fabric, listen, .. } = &self.settings;
@@ -254,6 +254,11 @@ impl Context {
         let (number, rank, members) = (made.number, made.core.rank, made.core.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
+        if let Err(error) = driver.join(deadline) {
+            // Others are told why.
+            driver.shut_down(&threads);
+            return Err(error);
+        }
         if self.settings.progress == Progress::Thread {
             driver.start(&threads)?;
         }

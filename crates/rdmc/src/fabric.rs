@@ -1,6 +1,8 @@
 //! The network that a context uses.
 
-use std::{fmt, num::NonZeroUsize, str::FromStr, thread};
+use std::{fmt, net::SocketAddr, num::NonZeroUsize, str::FromStr, thread};
+
+use collective::model::Parameters;
 
 use plan::costs::{Costs, Machine, Network};
 
@@ -23,6 +25,12 @@ pub enum Fabric {
         /// The devices to use (libfabric's domains); several are used as rails; empty selects the best device.
         devices: Vec<String>,
     },
+}
+
+/// How many processors this process may use; at least 1.
+fn processors() -> u32 {
+    let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    u32::try_from(processors).unwrap_or(u32::MAX)
 }
 
 /// The prefix for libfabric providers that have the same name as the built-in transport.
@@ -55,11 +63,26 @@ impl Fabric {
         Costs::of_one_machine(self.network(), members, machine)
     }
 
+    /// Returns the costs by which a team chooses the ways of its operations, where rank 0 runs here: those of the kind of network,
+    /// and how many of the members, which are at these addresses, share each of this machine's processors.
+    pub fn team_costs(&self, members: &[SocketAddr]) -> Parameters {
+        let here = members.first().map(SocketAddr::ip);
+        let together = members.iter().filter(|member| Some(member.ip()) == here).count();
+        let is_local = together == members.len();
+        let costs = match self {
+            Self::Tcp if is_local => Parameters::TCP_LOCAL,
+            Self::Tcp => Parameters::TCP,
+            Self::Libfabric { provider, .. } if provider == "shm" => Parameters::SHARED_MEMORY,
+            Self::Libfabric { .. } => Parameters::DEVICE,
+        };
+        let members_per_core = together as f64 / f64::from(processors());
+        Parameters { members_per_core, ..costs }
+    }
+
     /// Returns the properties of this machine that its members share, for [`Fabric::costs_of_one_machine`].
     pub fn this_machine() -> Machine {
-        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Machine {
-            processors: u32::try_from(processors).unwrap_or(u32::MAX),
+            processors: processors(),
             copies_directly: transport_tcp::check_direct_copies().is_ok(),
         }
     }

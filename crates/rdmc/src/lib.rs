@@ -141,7 +141,8 @@ mod worker;
 
 pub use application::{Application, Incoming};
 pub use collective::{
-    Element, FoldError, Function, InvalidFunction, Op, Type, Unsupported, bf16, f16, fold,
+    Element, FoldError, Function, InvalidFunction, Lengths, Op, Type, Unsupported, Ways, bf16, f16,
+    fold, model::Parameters,
 };
 pub use completion::CompletionMode;
 pub use context::Context;

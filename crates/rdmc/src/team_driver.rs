@@ -97,6 +97,8 @@ impl Interrupt {
 /// The condition for which a call waits.
 #[derive(Clone, Copy)]
 enum Goal {
+    /// The member knows how ways are chosen.
+    Ready,
     /// The operation of this number is complete.
     Operation(u64),
     /// The links have closed, once the other members have left.
@@ -107,6 +109,7 @@ impl Goal {
     /// Returns whether the goal is reached. Errors: the team has failed before.
     fn is_reached<T: Transport>(self, team: &Team<T>) -> Result<bool, Error> {
         match (self, team.failure()) {
+            (Self::Ready, _) => Ok(team.is_ready()?),
             (Self::Operation(number), _) => Ok(team.is_complete(number)?),
             (Self::End, Some(failure)) => Err(Error::TeamFailed(failure.clone())),
             (Self::End, None) => Ok(team.has_ended()),
@@ -116,6 +119,7 @@ impl Goal {
     /// Returns the text for what has not happened in time.
     fn missed(self) -> &'static str {
         match self {
+            Self::Ready => "the costs of a team",
             Self::Operation(_) => "an operation of a team",
             Self::End => "the other members of a team",
         }
@@ -202,6 +206,17 @@ impl Driver {
         threads
             .spawn("rdmc-team", "the thread of a team".into(), move || driver.run())
             .map_err(|error| Error::System { what: "starting the thread of a team".into(), error })
+    }
+
+    /// Drives the network until this member knows how ways are chosen.
+    ///
+    /// Errors: the team fails, or the deadline is missed, which fails the team.
+    pub(crate) fn join(&self, deadline: Deadline) -> Result<(), Error> {
+        let mut turn = self.enter();
+        wait(&mut turn.team, Goal::Ready, &mut [], deadline, &self.interrupt)?;
+        // What it tells others leaves now, and not with the first call.
+        turn.team.progress(&mut [], Duration::ZERO);
+        Ok(())
     }
 
     /// Takes the team for a call.

@@ -211,7 +211,7 @@ fn functions_of_the_users_are_folded_in_the_order_of_ranks() {
     maps[1..].iter().for_each(|map| compose(&mut expected, map));
     let results = at_all(
         &world,
-        |_, settings| settings.degrees(vec![(100, 2)]),
+        |_, settings| settings.ways("degree=2,exchange=0".parse().unwrap()),
         |team| {
             let function = Function::new("compose maps", 2, compose).unwrap();
             let mut all = maps[team.rank() as usize];

@@ -18,6 +18,13 @@ pub(crate) enum Post {
     Receive { operation: u64, index: u32, place: Range<u64>, scratch: Option<Region> },
 }
 
+/// A block that has come into scratch memory.
+struct Arrived {
+    operation: u64,
+    index: u32,
+    scratch: Region,
+}
+
 /// The blocks that were posted and have not completed.
 #[derive(Default)]
 pub(crate) struct Blocks {
@@ -25,6 +32,8 @@ pub(crate) struct Blocks {
     free: Vec<usize>,
     /// Scratch memory that is not in use, each of one block.
     scratch: Vec<Region>,
+    /// Blocks that are to be folded, in the order in which they have come.
+    arrived: Vec<Arrived>,
 }
 
 impl Blocks {
@@ -89,8 +98,41 @@ impl Blocks {
         found.map_or_else(|| Region::zeroed(bytes), |at| self.scratch.swap_remove(at))
     }
 
-    /// Takes scratch memory back.
-    pub(crate) fn keep_scratch(&mut self, scratch: Region) {
+    /// Takes the block of a receive that has completed, and keeps it if it came into scratch memory, until it is folded. Returns its
+    /// operation and its index; `None` for the token of something else.
+    ///
+    /// Errors: it has another length.
+    pub(crate) fn come(
+        &mut self,
+        token: Token,
+        bytes: u64,
+    ) -> Option<Result<(u64, u32), &'static str>> {
+        let Post::Receive { operation, index, place, scratch } = self.take(token)? else {
+            return None;
+        };
+        if bytes != place.end - place.start {
+            return Some(Err("a block of another length than the operation's"));
+        }
+        let arrived = scratch.map(|scratch| Arrived { operation, index, scratch });
+        self.arrived.extend(arrived);
+        Some(Ok((operation, index)))
+    }
+
+    /// Folds a block that has come into a range of the operation's memory.
+    ///
+    /// Errors: that is in use.
+    pub(crate) fn fold(
+        &mut self,
+        operations: &mut Operations,
+        operation: u64,
+        index: u32,
+        place: Range<u64>,
+    ) -> Result<(), String> {
+        let is_it = |block: &Arrived| block.operation == operation && block.index == index;
+        let at = self.arrived.iter().position(is_it).ok_or("a block that has not come")?;
+        let scratch = self.arrived.remove(at).scratch;
+        let folded = operations.fold_block(operation, place, &scratch);
         self.scratch.push(scratch);
+        folded
     }
 }

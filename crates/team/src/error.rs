@@ -1,6 +1,6 @@
 //! Errors of a team's calls.
 
-use collective::Kind;
+use collective::{Kind, model::Parameters};
 use engine::OutOfRange;
 use transport::{LeaseError, PostError};
 
@@ -19,6 +19,12 @@ pub enum Error {
     /// A setting is out of range.
     #[error(transparent)]
     OutOfRange(#[from] OutOfRange),
+    /// Costs that are negative or no numbers.
+    #[error("the costs {0} are not all finite and at least 0")]
+    Costs(Parameters),
+    /// An operation was called before this member was told how ways are chosen.
+    #[error("rank 0 has not told yet how ways are chosen")]
+    NotTold,
     /// The operation's memory has another length than the call.
     #[error("the memory has {bytes} bytes; {needed} are needed")]
     WrongLength {

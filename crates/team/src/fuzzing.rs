@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use collective::{Call, HEADER_BYTES, Header, Kind, Op, Reduction, Ring, Type};
+use collective::{Call, HEADER_BYTES, Header, Kind, Lengths, Op, Reduction, Ring, Type, Ways};
 use transport::{
     CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, Region, Token, Transport,
 };
@@ -22,14 +22,15 @@ const ENDS: [WriteEnds; 3] = [WriteEnds::Reports, WriteEnds::LastByte, WriteEnds
 const KINDS: [Kind; 5] =
     [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
 
-/// Runs a member in virtual time. The bytes determine its rank, how it learns of writes, what it calls, what others write
-/// and tell, and the passing of time. Returns whether an operation was completed.
+/// Runs a member in virtual time. The bytes determine its rank, how it learns of writes, whether it waits for costs, what it calls, what
+/// others write and tell, and the passing of time. Returns whether an operation was completed.
 ///
 /// In every case the team ends once its linked members have gone, and its first failure stays.
 pub fn neighbours(bytes: &[u8]) -> bool {
     let mut input = Input(bytes);
     let first = u32::from(input.byte());
-    let mut scene = Scene::new(first % MEMBERS, ENDS[(first / MEMBERS) as usize % ENDS.len()]);
+    let ends = ENDS[(first / MEMBERS) as usize % ENDS.len()];
+    let mut scene = Scene::new(first % MEMBERS, ends, first >= 128);
     while !input.0.is_empty() {
         scene.act(&mut input);
         scene.pass(Duration::from_millis(1));
@@ -67,7 +68,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(rank: u32, ends: WriteEnds) -> Self {
+    fn new(rank: u32, ends: WriteEnds, takes_costs: bool) -> Self {
         let net = SimNet::new(SimConfig::default(), 1);
         let own = net.member();
         let mut neighbours = Vec::new();
@@ -86,7 +87,7 @@ impl Scene {
                 (other, ours)
             })
             .collect();
-        let settings = TeamSettings { ends, ..settings(rank) };
+        let settings = TeamSettings { ends, takes_costs, ..settings(rank) };
         let team = Team::new(own, settings, links).expect("all links are there");
         Self { net, team, neighbours, called: 0, failure: None }
     }
@@ -203,7 +204,8 @@ impl Scene {
 fn settings(rank: u32) -> TeamSettings {
     let mut settings = TeamSettings::new(1, MEMBERS, rank);
     (settings.core.slots, settings.core.slot_bytes) = (SLOTS, SLOT_BYTES);
-    (settings.core.long_bytes, settings.core.block_bytes) = (64, 24);
+    let lengths = Lengths { degree: 3, exchange_bytes: 0, long_bytes: 64, block_bytes: 24 };
+    settings.core.ways = Ways::ByLength(lengths);
     settings
 }
 
@@ -237,6 +239,8 @@ fn piece(input: &mut Input<'_>) -> (Ring, Header, Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use collective::model::Parameters;
+
     use super::*;
     use crate::ends::Marks;
 
@@ -265,7 +269,12 @@ mod tests {
         let byes = |neighbour| [&[0, neighbour, bye.len() as u8], &bye[..]].concat();
         let byes: Vec<u8> = (0..4).flat_map(byes).collect();
         let leaves = [&broadcast[..], &byes, &[11, 0]].concat();
+        // The broadcast, once it is told how ways are chosen.
+        let costs = Word::Costs(Parameters::PAPER).encode();
+        let costs = [&[0, 0, costs.len() as u8], &costs[..]].concat();
+        let told = [&[136], &others[..], &costs, &broadcast[1 + others.len()..]].concat();
         let seeds = [
+            ("told", told),
             ("broadcast", broadcast),
             ("all_reduce", all_reduce),
             ("flags", flags),

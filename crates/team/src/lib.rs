@@ -25,6 +25,7 @@ mod settings;
 mod slots;
 mod staging;
 mod team;
+mod told;
 mod waits;
 mod words;
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use collective::{Fault, InvalidHeader, Member, Ring};
+use collective::{Fault, Header, InvalidHeader, Member, Ring};
 use transport::{EndpointId, PostError, Transport};
 
-use crate::{Error, TeamSettings, outgoing::Outgoing, slots::Slots, words::Word};
+use crate::{Error, TeamSettings, outgoing::Outgoing, slots::Slots, staging::Staging, words::Word};
 
 /// One linked member.
 pub(crate) struct Peer {
@@ -75,7 +75,7 @@ pub(crate) struct Peers {
 impl Peers {
     /// Opens the links to these members, and exposes the rings that they write.
     ///
-    /// Errors: the transport cannot use a link.
+    /// Errors: the transport cannot use a link, or one is missing.
     pub(crate) fn open<T: Transport>(
         transport: &mut T,
         settings: &TeamSettings,
@@ -98,7 +98,11 @@ impl Peers {
         all.sort_unstable_by_key(|peer| peer.rank);
         let endpoints = all.iter().enumerate();
         by_endpoint.extend(endpoints.filter_map(|(index, peer)| Some((peer.endpoint?, index))));
-        Ok(Self { all, by_endpoint })
+        let is_missing = |rank: &u32| all.binary_search_by_key(rank, |peer| peer.rank).is_err();
+        match settings.links().into_iter().find(is_missing) {
+            Some(rank) => Err(Error::NoLink(rank)),
+            None => Ok(Self { all, by_endpoint }),
+        }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
@@ -129,6 +133,24 @@ impl Peers {
     pub(crate) fn show_something(&self) -> bool {
         let shows = |peer: &Peer| Ring::ALL.into_iter().any(|ring| peer.slots.shows_next(ring));
         self.all.iter().any(shows)
+    }
+
+    /// Writes contents of an operation to a member's ring. Does nothing if its endpoint has ended: a completion reports that.
+    ///
+    /// Errors: of the transport.
+    pub(crate) fn write<T: Transport>(
+        &mut self,
+        (transport, staging): (&mut T, &mut Staging),
+        (to, ring): (u32, Ring),
+        contents: &[u8],
+        header: Header,
+    ) -> Result<(), String> {
+        let Some(peer) = self.of_rank(to) else { return Ok(()) };
+        let Some(endpoint) = peer.endpoint else { return Ok(()) };
+        match peer.outgoing.write((transport, endpoint), staging, ring, contents, header) {
+            Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
+            Err(error) => Err(format!("a write to member {to}: {error}")),
+        }
     }
 
     /// Closes all links.

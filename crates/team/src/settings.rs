@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use collective::{Call, HEADER_BYTES, Kind, MEMBERS_MAX, Reduction, Settings};
+use collective::{
+    Call, HEADER_BYTES, Kind, MEMBERS_MAX, Reduction, Settings, Ways, model::Parameters,
+};
 use engine::check_range;
 
 use crate::{Error, PlantedBug, WriteEnds};
@@ -13,9 +15,10 @@ use crate::{Error, PlantedBug, WriteEnds};
 pub struct TeamSettings {
     /// Identifies the team in errors.
     pub number: u64,
-    /// Those of its operations: 1 to 65,536 members, 1 to 4,096 slots of 64 bytes to 1 MiB, and blocks of 1
-    /// byte to 1 GiB.
+    /// Those of its operations: 1 to 65,536 members, 1 to 4,096 slots of 64 bytes to 1 MiB.
     pub core: Settings,
+    /// Members other than rank 0 wait for the costs of rank 0, by which all choose ways, instead of their own.
+    pub takes_costs: bool,
     /// How this member learns that its slots were written; others may have another setting.
     pub ends: WriteEnds,
     /// After so long without progress of an operation, a member tells others what it waits for.
@@ -26,22 +29,20 @@ pub struct TeamSettings {
 }
 
 impl TeamSettings {
-    /// Returns the settings of member `rank` with defaults for everything else: 16 slots for 32 KiB, degree 3 up to 1 KiB,
-    /// exchange up to 16 KiB, and blocks of 128 KiB from 128 KiB on.
+    /// Returns the settings of member `rank` with defaults for everything else: 16 slots for 32 KiB, and ways by the costs of
+    /// TCP between hosts.
     pub fn new(number: u64, members: u32, rank: u32) -> Self {
         let core = Settings {
             members,
             rank,
             slots: 16,
             slot_bytes: (32 << 10) + HEADER_BYTES as u32,
-            degrees: vec![(1024, 3)],
-            exchange_bytes: 16 << 10,
-            long_bytes: 128 << 10,
-            block_bytes: 128 << 10,
+            ways: Ways::ByCosts(Parameters::TCP),
         };
         Self {
             number,
             core,
+            takes_costs: false,
             ends: WriteEnds::default(),
             ask_after: Duration::from_millis(100),
             planted: None,
@@ -57,9 +58,15 @@ impl TeamSettings {
         check_range("rank", core.rank, 0..=core.members - 1)?;
         check_range("slots", core.slots, 1..=4096)?;
         check_range("slot_bytes", core.slot_bytes, Settings::SLOT_BYTES_MIN..=1 << 20)?;
-        check_range("block_bytes", core.block_bytes, 1..=1 << 30)?;
-        let mut degrees = core.degrees.iter().map(|&(_, degree)| degree);
-        Ok(degrees.try_for_each(|degree| check_range("degrees", degree, 1..=MEMBERS_MAX))?)
+        match &core.ways {
+            Ways::ByLength(lengths) => {
+                check_range("block_bytes", lengths.block_bytes, 1..=1 << 30)?;
+                check_range("degree", lengths.degree, 1..=MEMBERS_MAX)?;
+                Ok(())
+            }
+            Ways::ByCosts(parameters) if parameters.are_valid() => Ok(()),
+            Ways::ByCosts(parameters) => Err(Error::Costs(*parameters)),
+        }
     }
 
     /// Returns the members to which this one has to be linked, in ascending order.

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use collective::{Call, Contents, Effect, Fault, Header, Kind, Member, Reduction, Ring};
+use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction, Ways, model::Parameters};
 use engine::{FailureKind, Notice};
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 
@@ -13,6 +13,7 @@ use crate::{
     peers::{Peer, Peers},
     phase::Phase,
     staging::Staging,
+    told::Told,
     waits::Waits,
     words::Word,
 };
@@ -40,6 +41,7 @@ pub struct Team<T: Transport> {
     blocked: VecDeque<Effect>,
     waits: Waits,
     phase: Phase,
+    told: Told,
     completions: Vec<Completion>,
     /// One slot's contents.
     buffer: Vec<u8>,
@@ -63,12 +65,9 @@ impl<T: Transport> Team<T> {
         }
         let core = Member::new(settings.core.clone());
         let peers = Peers::open(&mut transport, &settings, links)?;
-        if let Some(rank) = core.linked().find(|&rank| peers.iter().all(|peer| peer.rank != rank)) {
-            return Err(Error::NoLink(rank));
-        }
         let staged = (peers.iter().count() as u32).max(1) * STAGED_PER_LINK;
         let slot_bytes = settings.core.slot_bytes;
-        Ok(Self {
+        let mut team = Self {
             moved_at: transport.now(),
             transport,
             core,
@@ -79,10 +78,22 @@ impl<T: Transport> Team<T> {
             blocked: VecDeque::new(),
             waits: Waits::default(),
             phase: Phase::Open,
+            told: Told::new(&settings),
             completions: Vec::new(),
             buffer: vec![0; slot_bytes as usize],
             settings,
-        })
+        };
+        if let Some(costs) = Told::own(&team.settings) {
+            team.take_costs(costs);
+        }
+        Ok(team)
+    }
+
+    /// Returns whether this member knows how ways are chosen, and may call operations: see [`TeamSettings::takes_costs`].
+    ///
+    /// Errors: the team has failed before that.
+    pub fn is_ready(&self) -> Result<bool, Error> {
+        Ok(self.told.is_told() || self.check_open().map(|()| false)?)
     }
 
     /// Returns this member's rank.
@@ -113,9 +124,10 @@ impl<T: Transport> Team<T> {
         memory: Memory<'_>,
     ) -> Result<u64, Error> {
         self.check_open()?;
+        self.told.check()?;
         let call = Call::of(kind, root, bytes, by.as_ref());
         self.settings.check_call(&call, by.as_ref(), memory.bytes())?;
-        let is_long = self.core.is_long(&call);
+        let is_long = self.core.choice(&call).way.is_long();
         let mut lent = &mut [][..];
         let store = match memory {
             Memory::Owned(vector) if is_long => Store::region(Region::from_vec(vector), true)?,
@@ -147,8 +159,8 @@ impl<T: Transport> Team<T> {
     }
 
     /// Returns whether an operation is long: it then goes from memory to memory, and cannot have lent memory.
-    pub fn is_long(&self, kind: Kind, bytes: u64, by: Option<&Reduction>) -> bool {
-        self.core.is_long(&Call::of(kind, 0, bytes, by))
+    pub fn is_long(&mut self, kind: Kind, bytes: u64, by: Option<&Reduction>) -> bool {
+        self.core.choice(&Call::of(kind, 0, bytes, by)).way.is_long()
     }
 
     /// Moves bytes and carries out what has become possible; waits up to `wait` if there is nothing to do. `lent` is the memory
@@ -190,6 +202,10 @@ impl<T: Transport> Team<T> {
 
     /// Fails the team after a wait of `timeout`: by the member that others wait for as far as they know, if there is one.
     pub fn time_out(&mut self, timeout: Duration) {
+        if let Some(member) = self.told.awaited() {
+            let detail = format!("it has not told how ways are chosen after {timeout:?}");
+            return self.fail(Some(member), FailureKind::Stalled, detail);
+        }
         if self.phase == Phase::Leaving {
             let missing = self.peers.iter().find(|peer| !peer.has_left).map(|peer| peer.rank);
             if let Some(member) = missing.and_then(|rank| self.held_by(&[rank])) {
@@ -210,8 +226,7 @@ impl<T: Transport> Team<T> {
     pub fn leave(&mut self) -> Result<(), Error> {
         self.check_open()?;
         if self.is_waiting() {
-            let detail = "it left the team in an operation".to_owned();
-            self.fail(Some(self.settings.core.rank), FailureKind::Application, detail);
+            self.abort("it left the team in an operation");
             return self.check_open();
         }
         let outcome = self.core.leave();
@@ -310,28 +325,16 @@ impl<T: Transport> Team<T> {
         self.fail_on(outcome.map(drop));
     }
 
-    /// Takes a block of a long operation that has come, and folds it if it has to be.
+    /// Takes a block of a long operation that has come; it may have to be folded.
     fn handle_block(&mut self, endpoint: EndpointId, token: Token, bytes: u64) {
-        let post = self.blocks.take(token);
-        let Some(Post::Receive { operation, index, place, scratch }) = post else { return };
         let Some(rank) = self.peers.of_endpoint(endpoint).map(|peer| peer.rank) else { return };
-        if self.phase != Phase::Open {
-            return;
+        let Some(come) = self.blocks.come(token, bytes) else { return };
+        if self.phase == Phase::Open {
+            self.operations.counters.bytes_received += bytes;
+            let come = come.map_err(|what| Fault::Protocol { member: rank, what });
+            let outcome = come.and_then(|(operation, index)| self.core.received(operation, index));
+            self.fail_on(outcome);
         }
-        if bytes != place.end - place.start {
-            let what = "a block of another length than the operation's";
-            return self.fail_on(Err(Fault::Protocol { member: rank, what }));
-        }
-        self.operations.counters.bytes_received += bytes;
-        if let Some(scratch) = scratch {
-            let folded = self.operations.fold_block(operation, place, &scratch);
-            self.blocks.keep_scratch(scratch);
-            if let Err(why) = folded {
-                return self.fail(Some(self.settings.core.rank), FailureKind::Application, why);
-            }
-        }
-        let outcome = self.core.received(operation, index);
-        self.fail_on(outcome);
     }
 
     /// Takes writes that are not reported.
@@ -378,6 +381,7 @@ impl<T: Transport> Team<T> {
                 }
                 Err(what) => Err(Fault::Protocol { member: rank, what }),
             },
+            Some(Word::Costs(costs)) => self.told.note(rank).map(|()| self.take_costs(costs)),
             Some(Word::Wake) => {
                 peer.is_asked = false;
                 Ok(())
@@ -392,8 +396,10 @@ impl<T: Transport> Team<T> {
             }
             Some(Word::Waits { operation, call, held_by }) => {
                 self.waits.note(rank, (operation, held_by), now);
-                let operations = self.core.called();
-                if operations <= operation {
+                let (operations, awaited) = (self.core.called(), self.told.awaited());
+                if let Some(held_by) = awaited.and_then(|parent| self.held_by(&[parent])) {
+                    self.tell(rank, &Word::Waits { operation, call, held_by });
+                } else if operations <= operation {
                     self.tell(rank, &Word::Called { operations });
                 }
                 self.core.compare(rank, operation, call)
@@ -436,7 +442,10 @@ impl<T: Transport> Team<T> {
                     return;
                 }
                 Effect::Write { to, ring, at, header, .. } => {
-                    self.write((to, ring), at, header, lent)
+                    let contents =
+                        self.operations.contents(header.operation, at, header.bytes, lent);
+                    let over = (&mut self.transport, &mut self.staging);
+                    contents.and_then(|it| self.peers.write(over, (to, ring), it, header))
                 }
                 Effect::Freed { to, ring, count } => {
                     if let Some(peer) = self.peers.of_rank(to) {
@@ -452,6 +461,9 @@ impl<T: Transport> Team<T> {
                         self.blocks.post(over, &mut self.operations, &effect)
                     })
                 }
+                Effect::FoldBlock { operation, index, at, bytes } => {
+                    self.blocks.fold(&mut self.operations, operation, index, at..at + bytes)
+                }
                 Effect::Grant { to, operation, call, blocks } => {
                     self.tell(to, &Word::Grant { operation, call, blocks });
                     Ok(())
@@ -462,7 +474,7 @@ impl<T: Transport> Team<T> {
                 }
             };
             if let Err(why) = outcome {
-                self.fail(Some(self.settings.core.rank), FailureKind::Application, why);
+                self.abort(&why);
             }
         }
     }
@@ -488,24 +500,6 @@ impl<T: Transport> Team<T> {
         let is_ready =
             self.peers.of_rank(to).is_none_or(|peer| peer.is_exposed || peer.endpoint.is_none());
         is_ready && self.staging.has_room()
-    }
-
-    fn write(
-        &mut self,
-        (to, ring): (u32, Ring),
-        at: u64,
-        header: Header,
-        lent: &mut [u8],
-    ) -> Result<(), String> {
-        let Some(peer) = self.peers.of_rank(to) else { return Ok(()) };
-        let Some(endpoint) = peer.endpoint else { return Ok(()) };
-        let contents = self.operations.contents(header.operation, at, header.bytes, lent)?;
-        let over = (&mut self.transport, endpoint);
-        match peer.outgoing.write(over, &mut self.staging, ring, contents, header) {
-            // A completion reports the end of that endpoint.
-            Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
-            Err(error) => Err(format!("a write to member {to}: {error}")),
-        }
     }
 
     /// Returns the first operation that this member waits in, with the members that have to do something for it.
@@ -556,6 +550,12 @@ impl<T: Transport> Team<T> {
                 self.fail(Some(rank), FailureKind::Stalled, detail);
             }
         }
+    }
+
+    /// Takes the costs by which all choose ways, and passes them on.
+    fn take_costs(&mut self, costs: Parameters) {
+        self.core.set_ways(Ways::ByCosts(costs));
+        self.told.children().into_iter().for_each(|child| self.tell(child, &Word::Costs(costs)));
     }
 
     fn tell_all(&mut self, word: &Word) {

@@ -1,17 +1,19 @@
 //! Control words between linked members.
 
-use collective::{Call, HEADER_BYTES, Header, Ring};
+use collective::{Call, HEADER_BYTES, Header, Ring, model::Parameters};
 use engine::{Fields, Notice};
 
 use crate::ends::Marks;
 
 /// One control word.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Word {
     /// Rings are exposed: writes may begin, and this member looks at these marks of them.
     Exposed(Marks),
     /// This member has seen so many writes to each ring, and waits in its transport for the next one.
     Sleeps { seen: [u64; 2] },
+    /// Rank 0's costs, by which all choose ways.
+    Costs(Parameters),
     /// There are writes that a sleeping member had not seen.
     Wake,
     /// So many slots of a ring were freed in all.
@@ -19,7 +21,7 @@ pub(crate) enum Word {
     /// So many blocks of an operation may be sent in all, which this member has called like this.
     Grant { operation: u64, call: Call, blocks: u32 },
     /// This member waits in an operation, which it has called like this, for the last of a chain of members that wait for
-    /// each other.
+    /// each other. Also the answer to such a word by a member that cannot call it, since it was not told how ways are chosen.
     Waits { operation: u64, call: Call, held_by: u32 },
     /// This member has called so many operations.
     Called { operations: u64 },
@@ -38,6 +40,7 @@ const BYE: u8 = 6;
 const SLEEPS: u8 = 7;
 const WAKE: u8 = 8;
 const GRANT: u8 = 9;
+const COSTS: u8 = 10;
 
 impl Word {
     /// Encodes the word in at most [`transport::CONTROL_BYTES_MAX`] bytes.
@@ -46,6 +49,9 @@ impl Word {
             Self::Exposed(marks) => vec![EXPOSED, marks.encode()],
             Self::Sleeps { seen } => {
                 [&[SLEEPS], seen.map(u64::to_le_bytes).as_flattened()].concat()
+            }
+            Self::Costs(costs) => {
+                [&[COSTS], costs.values().map(f32::to_le_bytes).as_flattened()].concat()
             }
             Self::Wake => vec![WAKE],
             Self::Freed { ring, count } => {
@@ -73,6 +79,13 @@ impl Word {
             EXPOSED => Self::Exposed(Marks::decode(fields.u8()?)?),
             SLEEPS => Self::Sleeps { seen: [fields.u64()?, fields.u64()?] },
             WAKE => Self::Wake,
+            COSTS => {
+                let mut values = [0.0; Parameters::COUNT];
+                for value in &mut values {
+                    *value = f32::from_le_bytes(fields.array()?);
+                }
+                Self::Costs(Parameters::of_values(values)?)
+            }
             FREED => {
                 let ring = fields.u8()?;
                 let ring = Ring::ALL.into_iter().find(|&known| known as u8 == ring)?;
@@ -128,6 +141,7 @@ mod tests {
             Word::Exposed(Marks { last_byte: false, words: true }),
             Word::Sleeps { seen: [1 << 40, 3] },
             Word::Wake,
+            Word::Costs(Parameters::of_values(Parameters::PAPER.values()).unwrap()),
             Word::Freed { ring: Ring::Up, count: 7 },
             Word::Freed { ring: Ring::Down, count: u64::MAX },
             Word::Grant { operation: 6, call, blocks: 9 },
@@ -152,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..11_u8) {
+        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..12_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

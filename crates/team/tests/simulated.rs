@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use collective::{Call, Function, Kind, Op, Reduction, Type};
+use collective::{
+    Call, Function, Kind, Lengths, Op, Reduction, Type, Ways,
+    model::{Parameters, Team as Model},
+};
 use engine::FailureKind;
 use proptest::prelude::*;
 use team::{Error, Memory, Team, TeamSettings};
@@ -166,7 +169,17 @@ fn every_kind_with_any_number_of_members() {
 
 /// Messages from 400 bytes on are long, in blocks of 136 bytes.
 fn long(settings: &mut TeamSettings) {
-    (settings.core.long_bytes, settings.core.block_bytes) = (400, 136);
+    set(settings, |it| (it.long_bytes, it.block_bytes) = (400, 136));
+}
+
+/// Changes the lengths by which ways are chosen.
+fn set(settings: &mut TeamSettings, change: impl FnOnce(&mut Lengths)) {
+    let mut lengths = match settings.core.ways {
+        Ways::ByLength(lengths) => lengths,
+        Ways::ByCosts(_) => Lengths::default(),
+    };
+    change(&mut lengths);
+    settings.core.ways = Ways::ByLength(lengths);
 }
 
 #[test]
@@ -253,6 +266,75 @@ fn a_dead_member_is_named_at_all_others() {
     }
 }
 
+/// Costs of a network where bytes take long.
+const DEAR: Parameters = Parameters { transmit_us_per_byte: 5.0, ..Parameters::PAPER };
+
+/// Settings by which only rank 0 has these costs.
+fn told(settings: &mut TeamSettings) {
+    settings.takes_costs = true;
+    if settings.core.rank == 0 {
+        settings.core.ways = Ways::ByCosts(DEAR);
+    }
+}
+
+#[test]
+fn all_choose_by_the_costs_of_rank_0() {
+    let mut differ = false;
+    for members in [1, 2, 5, 16, 40] {
+        let mut world = World::new(members, 1, told);
+        if members > 1 {
+            let early = world.start(members - 1, call(Kind::Barrier, 0, 0));
+            assert!(matches!(early, Err(Error::NotTold)), "{early:?}");
+        }
+        world.run(Duration::from_millis(200));
+        for (operation, bytes) in (0..).zip([8, 800, 8_000]) {
+            assert!((0..members).all(|rank| world.team(rank).is_ready().unwrap()), "{members}");
+            let long = |rank| world.team(rank).is_long(Kind::AllReduce, bytes, Some(&sum()));
+            let long: Vec<bool> = (0..members).map(long).collect();
+            assert!(long.iter().all(|&it| it == long[0]), "{members} members, {bytes} B");
+            let call = Call::folding(Kind::AllReduce, 0, bytes, &sum());
+            let is_long = |parameters: &Parameters| {
+                let slot_room_bytes = 32 << 10;
+                Model { members, slot_room_bytes, parameters }.choose(&call).way.is_long()
+            };
+            assert_eq!(long[0], is_long(&DEAR), "{members} members, {bytes} B");
+            // What the other members have of their own is not used.
+            differ |= long[0] != is_long(&Parameters::TCP);
+            check(&mut world, operation, self::call(Kind::AllReduce, 0, bytes));
+        }
+    }
+    assert!(differ);
+}
+
+#[test]
+fn a_member_that_does_not_tell_is_named() {
+    let mut world = World::new(4, 1, |settings| {
+        told(settings);
+        settings.takes_costs = settings.core.rank != 0;
+    });
+    world.run(Duration::from_secs(1));
+    assert!(!world.team(1).is_ready().unwrap());
+    world.team(1).time_out(PATIENCE);
+    world.run(Duration::from_secs(1));
+    for rank in 0..4 {
+        let failure = world.team(rank).failure().expect("all know").clone();
+        assert_eq!((failure.member, failure.kind), (Some(0), FailureKind::Stalled));
+        assert!(failure.detail.contains("has not told how ways are chosen"), "{failure}");
+        assert_eq!(world.team(rank).is_ready().is_err(), rank > 0);
+    }
+}
+
+#[test]
+fn costs_that_nobody_waits_for_fail_the_team() {
+    let mut world = World::new(3, 1, |settings| {
+        told(settings);
+        settings.takes_costs = settings.core.rank != 2;
+    });
+    world.run(Duration::from_secs(1));
+    let failure = world.team(2).failure().expect("it was told").clone();
+    assert_eq!((failure.member, failure.kind), (Some(0), FailureKind::Protocol), "{failure}");
+}
+
 #[test]
 fn members_that_call_different_things_fail_the_team() {
     let different = [
@@ -264,7 +346,7 @@ fn members_that_call_different_things_fail_the_team() {
     let cases = different.into_iter().flat_map(|it| [(it, u64::MAX), (it, 1), (it, 70)]);
     for (index, (different, long_bytes)) in cases.enumerate() {
         let mut world =
-            World::new(4, index as u64, |settings| settings.core.long_bytes = long_bytes);
+            World::new(4, index as u64, |settings| set(settings, |it| it.long_bytes = long_bytes));
         for rank in 0..4 {
             let call = if rank == 3 { different } else { call(Kind::Broadcast, 1, 64) };
             // A member may learn of it already now.
@@ -287,7 +369,7 @@ fn a_member_that_does_not_call_is_named_by_the_timeout() {
     for (first_to_time_out, bytes) in [0, 1, 2].into_iter().flat_map(|it| [(it, 64), (it, 640)]) {
         let mut world = World::new(4, 3, |settings| {
             long(settings);
-            settings.core.degrees = vec![(u64::MAX, 1)];
+            set(settings, |it| (it.degree, it.exchange_bytes) = (1, 0));
         });
         for rank in 0..3 {
             world.start(rank, call(Kind::AllReduce, 0, bytes)).unwrap();
@@ -311,7 +393,8 @@ fn a_member_that_does_not_call_is_named_by_the_timeout() {
 /// Member 0 waits for 2, which waits for 3, which never calls; 2 hears from 0 more often than it would tell by itself.
 #[test]
 fn those_who_hear_that_others_wait_tell_what_they_wait_for() {
-    let mut world = World::new(4, 3, |settings| settings.core.degrees = vec![(u64::MAX, 1)]);
+    let mut world =
+        World::new(4, 3, |settings| set(settings, |it| (it.degree, it.exchange_bytes) = (1, 0)));
     world.start(0, call(Kind::AllReduce, 0, 64)).unwrap();
     world.run(Duration::from_millis(50));
     for rank in [1, 2] {
@@ -419,7 +502,12 @@ fn what_makes_no_team_or_call_is_refused() {
     refused(with(|it| it.core.rank = 2), "rank is 2; use 0 to 1");
     refused(with(|it| it.core.slots = 0), "slots is 0; use 1 to");
     refused(with(|it| it.core.slot_bytes = 63), "slot_bytes is 63; use 64 to");
-    refused(with(|it| it.core.degrees = vec![(10, 0)]), "degrees is 0; use 1 to");
+    refused(with(|it| set(it, |it| it.degree = 0)), "degree is 0; use 1 to");
+    refused(with(|it| set(it, |it| it.block_bytes = 0)), "block_bytes is 0; use 1 to");
+    let negative = |it: &mut TeamSettings| {
+        it.core.ways = Ways::ByCosts(Parameters { post_us: -1.0, ..Parameters::PAPER });
+    };
+    refused(with(negative), "are not all finite and at least 0");
     refused(with(|_| {}), "there is no link to member 1");
     let mut world = World::new(1, 1, |_| {});
     let mut refused = |kind, root, bytes, by: Option<Reduction>, memory: usize, part: &str| {
@@ -455,7 +543,7 @@ proptest! {
         let mut world = World::new(members, seed, |settings| {
             (settings.core.slots, settings.core.slot_bytes) = (slots, 128);
             if seed % 2 == 0 {
-                (settings.core.long_bytes, settings.core.block_bytes) = (160, 40);
+                set(settings, |it| (it.long_bytes, it.block_bytes) = (160, 40));
             }
         });
         let kinds = [Kind::Broadcast, Kind::AllReduce, Kind::Reduce, Kind::AllGather, Kind::Barrier];

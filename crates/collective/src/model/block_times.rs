@@ -57,8 +57,25 @@ impl<'a> BlockTimes<'a> {
 
     /// Returns by how much each further block of so many bytes comes later, where blocks overlap: the longest stage.
     pub(crate) fn next_us(&self, bytes: u64) -> f64 {
-        let Parameters { dma_start_us, adapter_us, .. } = *self.parameters;
-        let stages = [dma_start_us, adapter_us, self.fold_us(bytes)];
+        let Parameters { dma_start_us, adapter_us, library_us, post_us, .. } = *self.parameters;
+        let stages = [dma_start_us, adapter_us, library_us + post_us, self.fold_us(bytes)];
         stages.into_iter().fold(self.transmit_us(bytes), f64::max)
+    }
+
+    /// Returns the time from the beginning of a round of these blocks to that of the next, where blocks overlap.
+    pub(crate) fn distance_us(&self) -> f64 {
+        let others = (self.count - 1) as f64;
+        let leaves_us = others * self.next_us(self.bytes) + self.next_us(self.last_bytes);
+        leaves_us.max(self.hop_us(self.bytes))
+    }
+
+    /// Returns the time until all blocks of a round have arrived, where they overlap.
+    pub(crate) fn arrival_us(&self) -> f64 {
+        (self.count - 1) as f64 * self.next_us(self.bytes) + self.hop_us(self.last_bytes)
+    }
+
+    /// Returns the time of a round in which nothing overlaps.
+    pub(crate) fn serial_us(&self) -> f64 {
+        (self.count - 1) as f64 * self.hop_us(self.bytes) + self.hop_us(self.last_bytes)
     }
 }

@@ -18,6 +18,14 @@ impl Bounds {
     }
 }
 
+impl Add for Bounds {
+    type Output = Self;
+
+    fn add(self, then: Self) -> Self {
+        Self { best_us: self.best_us + then.best_us, worst_us: self.worst_us + then.worst_us }
+    }
+}
+
 impl Add<f64> for Bounds {
     type Output = Self;
 

@@ -5,7 +5,7 @@ use crate::Partners;
 
 /// Returns the time of an allreduce of `bytes` by exchange, in pieces of `block_bytes`.
 ///
-/// The paper has no exchange. Derived: in each of the log2 n steps a member writes all that it has folded to its partner, and folds
+/// The paper has no exchange. Derived: in each step a member writes all that it has folded to its partner, and folds
 /// as much, which comes in the other direction of the same link at the same time. So a step is a hop of a broadcast
 /// ([`broadcast_hop_us`]) and To of all bytes. No member is written to by two in a step: best and worst case are the same.
 ///

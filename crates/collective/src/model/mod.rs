@@ -1,5 +1,5 @@
 //! What operations cost: the paper's analytical models (sections 5 and 6), and others of the same parameters for the ways that
-//! the paper does not have. [`way_us`] is the time of a call by any way.
+//! the paper does not have. [`Team`] is the time of a call by any way, and which of them is the fastest.
 //!
 //! All times are in microseconds and come from [`Parameters`] alone, so that every member that has the same parameters
 //! computes the same times and chooses the same degree.
@@ -22,9 +22,9 @@
 //!
 //! # Ways that the paper does not have
 //!
-//! [`exchange_us`], [`circulant_us`], [`ring_allreduce_us`], [`line_reduce_us`] and [`chain_allreduce_us`] are derived beside
+//! [`exchange_us`], [`halving_allreduce_us`], [`circulant_us`], [`ring_allreduce_us`], [`line_reduce_us`] and [`chain_allreduce_us`] are derived beside
 //! each. What they leave out: the library's own work on each block (two-sided blocks are matched with posted receives),
-//! grants after the first, headers of slots, and members that start late. `tools/bench/src/collectives/simulated` compares them
+//! grants after the first, registration of the caller's memory, headers of slots, and members that start late. `tools/bench/src/collectives/simulated` compares them
 //! with the library's own messages in virtual time.
 
 mod block_times;
@@ -32,18 +32,21 @@ mod bounds;
 mod broadcast;
 mod degree;
 mod exchange;
+mod halving;
 mod parameters;
 mod pipeline;
 mod reduce;
 mod ring;
-mod way;
+mod team;
+mod work;
 
 pub use bounds::Bounds;
 pub use broadcast::{PAPER_BLOCK_BYTES, broadcast_hop_us, broadcast_us, two_sided_us};
 pub use degree::{best_degree, best_degree_of, degrees};
 pub use exchange::exchange_us;
+pub use halving::{halving_allgather_us, halving_allreduce_us};
 pub use parameters::{InvalidParameters, Parameters};
 pub use pipeline::{chain_allreduce_us, circulant_us, line_reduce_us};
-pub use reduce::{allreduce_us, reduce_us};
-pub use ring::ring_allreduce_us;
-pub use way::way_us;
+pub use reduce::{allreduce_us, gather_us, reduce_us};
+pub use ring::{ring_allgather_us, ring_allreduce_us};
+pub use team::{LINKED_DEGREES, Team};

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// Costs of a network and its hosts (the paper, section 5). All must be finite and at least 0.
+/// Costs of a network and its hosts (the paper, section 5; and two more). All must be finite and at least 0.
 ///
 /// As text, as [`fmt::Display`] writes and [`FromStr`] reads them: the paper's symbols with microseconds, separated by
 /// commas, such as `Tt=0.01,Ts=2`. Those that are left out are [`Parameters::PAPER`]'s.
@@ -24,6 +24,10 @@ pub struct Parameters {
     pub acknowledge_us: f64,
     /// To: folding a byte of a contribution.
     pub fold_us_per_byte: f64,
+    /// Tw: what a write takes of processors at both ends together, which others that share them have to wait for.
+    pub work_us: f64,
+    /// Mc: members for each core; they do not share cores up to 1.
+    pub members_per_core: f64,
 }
 
 impl Parameters {
@@ -42,10 +46,76 @@ impl Parameters {
         library_us: 1.3,
         acknowledge_us: 0.0,
         fold_us_per_byte: 0.0,
+        work_us: 0.0,
+        members_per_core: 1.0,
     };
 
+    // Costs of the kinds of networks, by which teams choose unless they are given others. Those of one machine are adjusted by hand to
+    // docs/results/collectives.md, which `./dev bench results collectives` measures again: to the times of 4 B, 64 KiB, 1 MiB and 16 MiB
+    // between two members, and of 4 B among 16 members on two cores by trees and by exchange. Between hosts the library's own work is the
+    // same, and the rest is assumed: that of a usual network.
+
+    /// TCP between processes of one machine.
+    pub const TCP_LOCAL: Self = Self {
+        transmit_us_per_byte: 0.0002,
+        copy_us_per_byte: 0.000_05,
+        dma_start_us: 1.0,
+        adapter_us: 1.0,
+        post_us: 2.5,
+        library_us: 1.5,
+        acknowledge_us: 0.0,
+        fold_us_per_byte: 0.0002,
+        work_us: 15.0,
+        members_per_core: 0.0,
+    };
+
+    /// TCP between hosts, at 10 Gbit/s.
+    pub const TCP: Self = Self {
+        transmit_us_per_byte: 0.0008,
+        dma_start_us: 4.0,
+        adapter_us: 4.0,
+        ..Self::TCP_LOCAL
+    };
+
+    /// A network device that writes by itself, at 100 Gbit/s.
+    pub const DEVICE: Self = Self {
+        transmit_us_per_byte: 0.000_08,
+        dma_start_us: 0.3,
+        adapter_us: 0.3,
+        post_us: 0.3,
+        ..Self::TCP_LOCAL
+    };
+
+    /// Shared memory of one machine, by libfabric.
+    pub const SHARED_MEMORY: Self =
+        Self { dma_start_us: 0.2, adapter_us: 0.2, post_us: 0.6, ..Self::TCP_LOCAL };
+
+    /// Returns whether all are finite and at least 0.
+    pub fn are_valid(&self) -> bool {
+        let mut copy = *self;
+        copy.named().into_iter().all(|(_, value)| is_valid(*value))
+    }
+
+    /// Returns the values as they are transmitted, in the order of the text.
+    pub fn values(&self) -> [f32; Self::COUNT] {
+        let mut copy = *self;
+        copy.named().map(|(_, value)| *value as f32)
+    }
+
+    /// Returns parameters of these values, as of [`Parameters::values`]; `None` if they are not valid.
+    pub fn of_values(values: [f32; Self::COUNT]) -> Option<Self> {
+        let mut parameters = Self::PAPER;
+        for ((_, place), value) in parameters.named().into_iter().zip(values) {
+            *place = value.into();
+        }
+        parameters.are_valid().then_some(parameters)
+    }
+
+    /// How many values there are.
+    pub const COUNT: usize = 10;
+
     /// The values with the paper's symbols.
-    fn named(&mut self) -> [(&'static str, &mut f64); 8] {
+    fn named(&mut self) -> [(&'static str, &mut f64); Self::COUNT] {
         [
             ("Tt", &mut self.transmit_us_per_byte),
             ("Tc", &mut self.copy_us_per_byte),
@@ -55,6 +125,8 @@ impl Parameters {
             ("Tm", &mut self.library_us),
             ("Ta", &mut self.acknowledge_us),
             ("To", &mut self.fold_us_per_byte),
+            ("Tw", &mut self.work_us),
+            ("Mc", &mut self.members_per_core),
         ]
     }
 }
@@ -74,7 +146,7 @@ impl fmt::Display for Parameters {
 pub enum InvalidParameters {
     /// A part without a known symbol and `=`.
     #[error(
-        "\"{0}\" is none of Tt, Tc, Ts, Tn, Td, Tm, Ta and To with a value; use for example Tt=0.01,Ts=2"
+        "\"{0}\" is none of Tt, Tc, Ts, Tn, Td, Tm, Ta, To, Tw and Mc with a value; use for example Tt=0.01,Ts=2"
     )]
     Unknown(String),
     /// A value that is no number, or negative, or infinite.
@@ -105,12 +177,17 @@ impl FromStr for Parameters {
             if given.contains(&symbol) {
                 return Err(InvalidParameters::Twice(symbol));
             }
-            let time = value.trim().parse().ok().filter(|time: &f64| time.is_finite());
+            let time = value.trim().parse().ok();
             *place = time
-                .filter(|time| !time.is_sign_negative())
+                .filter(|&time| is_valid(time))
                 .ok_or_else(|| InvalidParameters::Value { symbol, value: value.to_owned() })?;
             given.push(symbol);
         }
         Ok(parameters)
     }
+}
+
+/// Zero has one sign, so that equal values have equal bytes.
+fn is_valid(value: f64) -> bool {
+    value.is_finite() && value.is_sign_positive()
 }

@@ -20,14 +20,8 @@ use crate::reduction_tree::ReductionTree;
 pub fn reduce_us(members: u32, degree: u32, bytes: u64, parameters: &Parameters) -> Bounds {
     let tree = ReductionTree::new(members, degree);
     let copies_us = 2.0 * parameters.copy_us_per_byte * bytes as f64;
-    let none = Bounds { best_us: 0.0, worst_us: 0.0 };
-    (0..tree.steps()).map(|step| step_us(tree.senders(step), bytes, parameters)).fold(
-        none,
-        |sum, step| Bounds {
-            best_us: sum.best_us + step.best_us,
-            worst_us: sum.worst_us + step.worst_us,
-        },
-    ) + copies_us
+    let steps = (0..tree.steps()).map(|step| step_us(tree.senders(step), bytes, parameters));
+    steps.fold(Bounds::exactly(0.0), |sum, step| sum + step) + copies_us
 }
 
 /// Returns the time of a step in which `senders` members write to one.
@@ -46,6 +40,24 @@ fn step_us(senders: u32, bytes: u64, parameters: &Parameters) -> Bounds {
         best_us: first_us + others * best_next_us + fold_us,
         worst_us: first_us + others * worst_next_us + f64::from(senders) * fold_us,
     }
+}
+
+/// Returns the time until rank 0 has `bytes` of each member, along the tree of a degree. The paper has none: as [`reduce_us`], where
+/// each sends what its subtree has, and nothing is folded.
+///
+/// # Panics
+/// `members` or `degree` is 0.
+pub fn gather_us(members: u32, degree: u32, bytes: u64, parameters: &Parameters) -> Bounds {
+    let tree = ReductionTree::new(members, degree);
+    let parameters = Parameters { fold_us_per_byte: 0.0, ..*parameters };
+    let mut subtree = 1_u64;
+    let mut sum = Bounds::exactly(0.0);
+    for step in 0..tree.steps() {
+        let sent = bytes.saturating_mul(subtree);
+        sum = sum + step_us(tree.senders(step), sent, &parameters);
+        subtree = (subtree * (u64::from(degree) + 1)).min(members.into());
+    }
+    sum + 2.0 * parameters.copy_us_per_byte * bytes as f64 * f64::from(members)
 }
 
 /// Returns the time of an allreduce: [`reduce_us`], then [`broadcast_us`] of the result in blocks of `block_bytes` (the

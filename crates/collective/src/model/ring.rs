@@ -1,4 +1,4 @@
-//! What a ring costs.
+//! What rings cost.
 
 use super::{block_times::BlockTimes, bounds::Bounds, parameters::Parameters};
 use crate::RingRounds;
@@ -28,24 +28,32 @@ pub fn ring_allreduce_us(
     let folded = gathered.folded();
     let folding = f64::from(members - 1);
     // Of the gathering rounds the last is no distance to another, but its whole chunk has to arrive.
-    let last_us = (gathered.count - 1) as f64 * gathered.next_us(gathered.bytes)
-        + gathered.hop_us(gathered.last_bytes);
     let best_us = gathered.word_us()
-        + folding * distance_us(&folded)
-        + (folding - 1.0) * distance_us(&gathered)
-        + last_us;
-    let worst_us = gathered.word_us() + folding * (serial_us(&folded) + serial_us(&gathered));
+        + folding * folded.distance_us()
+        + (folding - 1.0) * gathered.distance_us()
+        + gathered.arrival_us();
+    let worst_us = gathered.word_us() + folding * (folded.serial_us() + gathered.serial_us());
     Bounds { best_us, worst_us }
 }
 
-/// The time from the beginning of a round to that of the next.
-fn distance_us(chunk: &BlockTimes<'_>) -> f64 {
-    let others = (chunk.count - 1) as f64;
-    let leaves_us = others * chunk.next_us(chunk.bytes) + chunk.next_us(chunk.last_bytes);
-    leaves_us.max(chunk.hop_us(chunk.bytes))
-}
-
-/// The time of a round in which nothing overlaps.
-fn serial_us(chunk: &BlockTimes<'_>) -> f64 {
-    (chunk.count - 1) as f64 * chunk.hop_us(chunk.bytes) + chunk.hop_us(chunk.last_bytes)
+/// Returns the time of an all-gather of `bytes` of each member on a ring, in blocks of `block_bytes`: the second half of
+/// [`ring_allreduce_us`].
+///
+/// # Panics
+/// `members` or `block_bytes` is 0.
+pub fn ring_allgather_us(
+    members: u32,
+    bytes: u64,
+    block_bytes: u64,
+    parameters: &Parameters,
+) -> Bounds {
+    if members == 1 {
+        return Bounds::exactly(0.0);
+    }
+    let sent = BlockTimes::new(bytes, block_bytes, parameters);
+    let rounds = f64::from(members - 1);
+    Bounds {
+        best_us: sent.word_us() + (rounds - 1.0) * sent.distance_us() + sent.arrival_us(),
+        worst_us: sent.word_us() + rounds * sent.serial_us(),
+    }
 }

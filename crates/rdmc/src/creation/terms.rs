@@ -59,10 +59,8 @@ pub(crate) fn not_member(own: u32, to: u32) -> String {
 pub struct TeamTerms {
     slots: u32,
     slot_bytes: u32,
-    degrees: Vec<(u64, u32)>,
-    exchange_bytes: u64,
-    long_bytes: u64,
-    block_bytes: u32,
+    /// [`TeamSettings::ways`], as text.
+    ways: Option<String>,
     fabric: String,
     /// Its name.
     protection: String,
@@ -75,10 +73,7 @@ impl TeamTerms {
         Self {
             slots: settings.slots,
             slot_bytes: settings.slot_bytes,
-            degrees: settings.degrees.clone(),
-            exchange_bytes: settings.exchange_bytes,
-            long_bytes: settings.long_bytes,
-            block_bytes: settings.block_bytes,
+            ways: settings.ways.map(|ways| ways.to_string()),
             fabric: fabric.to_owned(),
             protection: protection.name().to_owned(),
             members: Addresses::new(&settings.members),
@@ -86,17 +81,11 @@ impl TeamTerms {
     }
 
     fn difference(&self, theirs: &Self) -> Option<String> {
+        let ways = |terms: &Self| terms.ways.clone().unwrap_or_else(|| "by rank 0's costs".into());
         let fields = [
             ("slots", self.slots.to_string(), theirs.slots.to_string()),
             ("slot bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
-            ("degrees", format!("{:?}", self.degrees), format!("{:?}", theirs.degrees)),
-            (
-                "bytes of exchanged messages",
-                self.exchange_bytes.to_string(),
-                theirs.exchange_bytes.to_string(),
-            ),
-            ("bytes of long messages", self.long_bytes.to_string(), theirs.long_bytes.to_string()),
-            ("block bytes", self.block_bytes.to_string(), theirs.block_bytes.to_string()),
+            ("choice of ways", ways(self), ways(theirs)),
             ("fabric", self.fabric.clone(), theirs.fabric.clone()),
             ("protection of links", self.protection.clone(), theirs.protection.clone()),
         ];
@@ -376,12 +365,9 @@ mod tests {
         assert_eq!(own.difference(&team(|settings| settings.rank = 2)), None);
         let difference = |other: &Terms| own.difference(other).unwrap();
         assert!(difference(&team(|it| it.slots = 3)).contains("slots: 16 here, 3 there"));
-        assert!(difference(&team(|it| it.degrees = vec![])).contains("degrees: [(1024, 3)] here"));
-        assert!(
-            difference(&team(|it| it.exchange_bytes = 1)).contains("exchanged messages: 16384")
-        );
-        assert!(difference(&team(|it| it.long_bytes = 1)).contains("long messages: 131072 here"));
-        assert!(difference(&team(|it| it.block_bytes = 1)).contains("block bytes: 131072 here"));
+        let trees = |it: &mut TeamSettings| it.ways = Some("degree=1".parse().unwrap());
+        let chosen = difference(&team(trees));
+        assert!(chosen.contains("choice of ways: by rank 0's costs here, degree=1,exchange="));
         assert!(
             difference(&team(|it| it.members.truncate(2))).contains("members: 3 here, 2 there")
         );

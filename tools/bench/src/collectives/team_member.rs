@@ -7,7 +7,7 @@ use std::{
 };
 
 use collective::bytes_of_mut;
-use rdmc::{Context, ContextSettings, Op, Protection, Secret, Team, TeamSettings};
+use rdmc::{Context, ContextSettings, Lengths, Op, Protection, Secret, Team, TeamSettings, Ways};
 
 use super::{
     cell::{Cell, Operation},
@@ -42,15 +42,13 @@ impl TeamMember {
             .map(|rank| meeting::find(&args.meeting, &name(rank), deadline))
             .collect::<Outcome<Vec<SocketAddr>>>()?;
         let mut settings = TeamSettings::new(1, addresses, args.rank);
-        if let Some(degree) = args.degree {
-            settings.degrees = vec![(u64::MAX, degree)];
-        }
         if let Some(bytes) = args.slot_bytes {
             settings.slot_bytes = bytes;
         }
         if args.degree.is_some() || args.slot_bytes.is_some() {
             // Trees through slots for every length, as in the paper.
-            (settings.exchange_bytes, settings.long_bytes) = (0, u64::MAX);
+            let degree = args.degree.unwrap_or(Lengths::default().degree);
+            settings.ways = Some(Ways::ByLength(Lengths::trees(degree)));
         }
         let team = context.create_team(settings)?;
         Ok(Self { team, _context: context, values: vec![0.0; bytes_max.div_ceil(4)] })

@@ -61,6 +61,7 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> TeamScenario {
         exchange_bytes: ways.pick(&[0, 8, 256, 4096]),
         long_bytes: if ways.percent(50) { ways.magnitude(16, 4_000) } else { u64::MAX },
         block_bytes: ways.magnitude(16, 4_000) as u32,
+        costs: ways.percent(40).then(|| [1, 1].map(|least| ways.magnitude(least, 100_000) as u32)),
         ask_after_ns: MS,
         timeout_ns: 0,
         calls,

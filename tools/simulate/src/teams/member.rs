@@ -257,7 +257,8 @@ impl<'a> Member<'a> {
         }
         match self.stage {
             Stage::Calling if self.made <= self.scenario.calls.len() => {
-                let is_free = self.under_way.len() < self.plan.window;
+                let is_ready = team.is_ready().unwrap_or(false);
+                let is_free = is_ready && self.under_way.len() < self.plan.window;
                 is_free && self.computes_until_ns <= here.now_ns && self.call(here)
             }
             Stage::Calling if self.under_way.is_empty() => self.leave(here),

@@ -2,6 +2,7 @@
 
 use std::{fmt, time::Duration};
 
+use collective::{Lengths, Ways, model::Parameters};
 use serde::{Deserialize, Serialize};
 use team::TeamSettings;
 
@@ -22,15 +23,18 @@ pub struct TeamScenario {
     pub slots: u32,
     /// See [`collective::Settings::slot_bytes`].
     pub slot_bytes: u32,
-    /// See [`collective::Settings::degrees`].
+    /// Ways are chosen by the costs of transmitting and folding a byte, in ns, and not by the lengths below.
+    #[serde(default)]
+    pub costs: Option<[u32; 2]>,
+    /// The first is [`collective::Lengths::degree`].
     pub degrees: Vec<(u64, u32)>,
-    /// See [`collective::Settings::exchange_bytes`].
+    /// See [`collective::Lengths::exchange_bytes`].
     #[serde(default = "defaults::exchange_bytes")]
     pub exchange_bytes: u64,
-    /// See [`collective::Settings::long_bytes`].
+    /// See [`collective::Lengths::long_bytes`].
     #[serde(default = "defaults::long_bytes")]
     pub long_bytes: u64,
-    /// See [`collective::Settings::block_bytes`].
+    /// See [`collective::Lengths::block_bytes`].
     #[serde(default = "defaults::block_bytes")]
     pub block_bytes: u32,
     /// See [`TeamSettings::ask_after`].
@@ -91,11 +95,27 @@ impl TeamScenario {
     pub fn settings(&self, rank: u32) -> TeamSettings {
         let mut settings = TeamSettings::new(NUMBER, self.size(), rank);
         (settings.core.slots, settings.core.slot_bytes) = (self.slots, self.slot_bytes);
-        settings.core.degrees.clone_from(&self.degrees);
-        settings.core.exchange_bytes = self.exchange_bytes;
-        (settings.core.long_bytes, settings.core.block_bytes) = (self.long_bytes, self.block_bytes);
+        // Rank 0 tells its costs.
+        settings.takes_costs = self.costs.is_some();
+        if rank == 0 || !settings.takes_costs {
+            settings.core.ways = self.ways();
+        }
         settings.ask_after = Duration::from_nanos(self.ask_after_ns);
         settings
+    }
+
+    fn ways(&self) -> Ways {
+        if let Some(costs) = self.costs {
+            let [transmit_us_per_byte, fold_us_per_byte] = costs.map(|ns| f64::from(ns) / 1e3);
+            let costs = Parameters { transmit_us_per_byte, fold_us_per_byte, ..Parameters::PAPER };
+            return Ways::ByCosts(costs);
+        }
+        Ways::ByLength(Lengths {
+            degree: self.degrees.first().map_or(1, |&(_, degree)| degree),
+            exchange_bytes: self.exchange_bytes,
+            long_bytes: self.long_bytes,
+            block_bytes: self.block_bytes,
+        })
     }
 
     /// Returns the call of this number, which all members are to make: the last is a barrier.
@@ -127,7 +147,11 @@ impl TeamScenario {
             // What is short goes through slots, whatever this says.
             let through_slots =
                 (bytes.div_ceil(room.max(1)) + 2) * self.step_ns(self.slot_bytes.into());
-            let in_blocks = if bytes < self.long_bytes {
+            let in_blocks = if self.costs.is_some() {
+                // Of any length from 1 KiB on.
+                let blocks = bytes.div_ceil(1024) + 2 * u64::from(self.size());
+                blocks * self.block_step_ns(bytes)
+            } else if bytes < self.long_bytes {
                 0
             } else {
                 let blocks = bytes.div_ceil(self.block_bytes.into()) + 2 * u64::from(self.size());

@@ -1,12 +1,9 @@
 //! `rdmc plan --collective ... --explain`: the ways compared by the cost model.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use collective::{
-    Partners, Way,
+    Choice, Way,
     model::{Bounds, Parameters, degrees},
 };
 use plan::size;
@@ -26,16 +23,15 @@ pub struct Explanation {
     members: u32,
     bytes: u64,
     parameters: Parameters,
-    /// The way that the library takes.
-    taken: Way,
-    /// The ways, by name, and trees also by degree.
+    /// The fastest of each way, and of trees several degrees: first the one that the library takes, then by time.
     ways: Vec<Compared>,
 }
 
 struct Compared {
-    way: Way,
+    choice: Choice,
     steps: u64,
-    time: Bounds,
+    time_us: f64,
+    bounds: Bounds,
 }
 
 impl Explanation {
@@ -46,25 +42,25 @@ impl Explanation {
         bytes: u64,
         parameters: &Parameters,
     ) -> Result<Self, Failure> {
-        let plan = || Plan::new(operation, members, 0, bytes);
-        let taken = plan()?.way;
-        let compare = |way| {
-            let plan = plan()?.by(way);
-            Ok(Compared { way, steps: plan.steps(), time: plan.time(parameters) })
+        let plan = || Plan::new(operation, members, 0, bytes, parameters);
+        let taken = plan()?;
+        let compare = |choice| {
+            let plan = plan()?.by(choice);
+            let (time_us, bounds) = (plan.time_us(), plan.bounds());
+            Ok(Compared { choice, steps: plan.steps(), time_us, bounds })
         };
-        let all = ways(operation, members, taken);
-        let ways = all.into_iter().map(compare).collect::<Result<_, Failure>>()?;
-        Ok(Self { operation, members, bytes, parameters: *parameters, taken, ways })
+        let all = ways(&taken).into_iter().map(compare);
+        let mut ways = all.collect::<Result<Vec<Compared>, Failure>>()?;
+        let is_other = |it: &Compared| it.choice != taken.choice();
+        ways.sort_by(|a, b| is_other(a).cmp(&is_other(b)).then(a.time_us.total_cmp(&b.time_us)));
+        Ok(Self { operation, members, bytes, parameters: *parameters, ways })
     }
 
-    /// The way with the smallest worst case; among equals the taken one, or else the first.
-    fn fastest(&self) -> Option<Way> {
-        let order = |a: &&Compared, b: &&Compared| {
-            let by_time = a.time.worst_us.total_cmp(&b.time.worst_us);
-            by_time.then((a.way != self.taken).cmp(&(b.way != self.taken)))
-        };
-        let least = self.ways.iter().min_by(order);
-        least.map(|compared| compared.way)
+    /// The index of the way with the least time: of equals the taken one, which is the first.
+    fn fastest(&self) -> usize {
+        let times = (0..).zip(&self.ways);
+        let least = times.min_by(|(_, a), (_, b)| a.time_us.total_cmp(&b.time_us));
+        least.map_or(0, |(index, _)| index)
     }
 
     /// Writes a table.
@@ -75,21 +71,29 @@ impl Explanation {
             self.operation.name(),
             size::show(self.bytes),
             text::count(self.members.into(), "member"),
-            self.taken
+            self.ways[0].choice.way
         )?;
         writeln!(
             out,
-            "{:<9}  {:>6}  {:>5}  {:>10}  {:>10}",
-            "way", "degree", "steps", "best case", "worst case"
+            "{:<9}  {:>6}  {:>8}  {:>5}  {:>10}  {:>10}  {:>10}",
+            "way", "degree", "blocks", "steps", "time", "best case", "worst case"
         )?;
-        for Compared { way, steps, time } in &self.ways {
-            let [best, worst] = [time.best_us, time.worst_us].map(text::show_us);
-            let degree = degree(*way).map_or_else(|| "-".to_owned(), |degree| degree.to_string());
+        for (index, Compared { choice: Choice { way, block_bytes }, steps, time_us, bounds }) in
+            self.ways.iter().enumerate()
+        {
+            let or_none = |shown: Option<String>| shown.unwrap_or_else(|| "-".to_owned());
+            let [time, best, worst] =
+                [*time_us, bounds.best_us, bounds.worst_us].map(text::show_us);
+            let degree = or_none(degree(*way).map(|degree| degree.to_string()));
+            let block = or_none(way.is_long().then(|| size::show(*block_bytes)));
             let name = way.name();
-            write!(out, "{name:<9}  {degree:>6}  {steps:>5}  {best:>10}  {worst:>10}")?;
+            write!(
+                out,
+                "{name:<9}  {degree:>6}  {block:>8}  {steps:>5}  {time:>10}  {best:>10}  {worst:>10}"
+            )?;
             let notes = [
-                (*way == self.taken, "taken"),
-                (Some(*way) == self.fastest(), "fastest"),
+                (index == 0, "taken"),
+                (index == self.fastest(), "fastest"),
                 (*way == Way::Chain, "where the order of ranks counts"),
             ];
             let notes: Vec<&str> =
@@ -100,53 +104,69 @@ impl Explanation {
         }
         writeln!(
             out,
-            "\ntaken: by the library, for this length and these members; fastest: the least worst case by the model.\n\
-             A larger degree means fewer steps, and more writes to one member in each. Best case: writes overlap, and\n\
-             are folded as they arrive; worst case: what is folded first arrives last, and rounds of blocks do not\n\
-             overlap. Costs in microseconds: {}",
+            "\ntaken: by the library, with these costs. A larger degree means fewer steps, and more writes to one member in\n\
+             each. Best case: writes overlap, and are folded as they arrive; worst case: what is folded first arrives last,\n\
+             and rounds of blocks do not overlap. Time: their mean, and waits for members that share a core. Costs in\n\
+             microseconds: {}",
             self.parameters
         )
     }
 
     /// Writes the same as a JSON object.
     pub fn write_json(&self, out: &mut impl Write) -> io::Result<()> {
-        let of = |way: Option<Way>| self.ways.iter().find(|it| Some(it.way) == way).map(to_json);
         let document = json!({
             "collective": self.operation.name(),
             "members": self.members,
             "bytes": self.bytes,
             "parameters": self.parameters.to_string(),
-            "choice": of(Some(self.taken)),
-            "fastest": of(self.fastest()),
+            "choice": self.ways.first().map(to_json),
+            "fastest": to_json(&self.ways[self.fastest()]),
             "ways": self.ways.iter().map(to_json).collect::<Vec<Value>>(),
         });
         json::write_pretty(out, &document)
     }
 }
 
-/// The possible ways of an operation, including the taken one.
-fn ways(operation: Operation, members: u32, taken: Way) -> Vec<Way> {
-    let degrees: BTreeSet<u32> = degrees(members).chain(degree(taken)).collect();
-    let trees = || degrees.iter().map(|&degree| Way::Trees { degree: Some(degree) });
-    match operation {
-        Operation::Broadcast => vec![Way::Trees { degree: None }, Way::Circulant],
-        Operation::Reduce => trees().chain([Way::Ring]).collect(),
-        Operation::Allreduce => {
-            let exchange = Partners::new(members).map(Way::Exchange);
-            exchange.into_iter().chain(trees()).chain([Way::Ring, Way::Chain]).collect()
+/// The fastest choice of each way, and trees of the degrees of the model and of the taken one.
+fn ways(taken: &Plan) -> Vec<Choice> {
+    let team = taken.team();
+    let mut possible = team.possible(&taken.call);
+    // Where the order of ranks counts there are others.
+    if let Some(mut folding) = taken.call.folding {
+        folding.is_commutative = false;
+        let ordered = team.possible(&collective::Call { folding: Some(folding), ..taken.call });
+        possible.extend(ordered.into_iter().filter(|choice| choice.way == Way::Chain));
+    }
+    let is_shown = |way: Way| match degree(way) {
+        Some(degree) => way == taken.way || degrees(taken.members).any(|it| it == degree),
+        None => true,
+    };
+    let mut shown: Vec<Choice> = Vec::new();
+    for choice in possible.into_iter().filter(|choice| is_shown(choice.way)) {
+        let time_us = |choice: Choice| team.time_us(&taken.call, choice);
+        match shown.iter_mut().find(|it| it.way == choice.way) {
+            Some(best) if time_us(choice) < time_us(*best) => *best = choice,
+            Some(_) => {}
+            None => shown.push(choice),
         }
     }
+    shown
 }
 
 fn to_json(compared: &Compared) -> Value {
+    let Compared { choice, steps, time_us, bounds } = compared;
     let mut object = json!({
-        "way": compared.way.name(),
-        "steps": compared.steps,
-        "best_seconds": seconds(compared.time.best_us),
-        "worst_seconds": seconds(compared.time.worst_us),
+        "way": choice.way.name(),
+        "steps": steps,
+        "seconds": seconds(*time_us),
+        "best_seconds": seconds(bounds.best_us),
+        "worst_seconds": seconds(bounds.worst_us),
     });
-    if let Some(degree) = degree(compared.way) {
+    if let Some(degree) = degree(choice.way) {
         object["degree"] = degree.into();
+    }
+    if choice.way.is_long() {
+        object["block_bytes"] = choice.block_bytes.into();
     }
     object
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use collective::{Way, model::Bounds};
+use collective::Way;
 use serde::{Serialize, Serializer};
 
 use super::{plan::Plan, text, write::Part};
@@ -29,6 +29,7 @@ struct Document<'a> {
 #[derive(Serialize)]
 struct Time {
     bytes: u64,
+    seconds: f64,
     best_seconds: f64,
     worst_seconds: f64,
 }
@@ -46,18 +47,22 @@ struct Entry {
     block: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     chunk: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_chunk: Option<u32>,
 }
 
 impl Serialize for List<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.writes().map(|write| {
-            let (block, chunk) = match write.part {
-                Part::All => (None, None),
-                Part::Block(block) => (Some(block), None),
-                Part::Chunk(chunk) => (None, Some(chunk)),
+            let (block, chunk, last_chunk) = match write.part {
+                Part::All => (None, None, None),
+                Part::Block(block) => (Some(block), None, None),
+                Part::Chunk(chunk) => (None, Some(chunk), None),
+                Part::Chunks(first, last) => (None, Some(first), Some(last)),
             };
             let (source, target) = (write.source, write.target);
-            Entry { step: write.step, phase: write.phase.name(), source, target, block, chunk }
+            let (step, phase) = (write.step, write.phase.name());
+            Entry { step, phase, source, target, block, chunk, last_chunk }
         }))
     }
 }
@@ -75,11 +80,11 @@ pub fn degree(way: Way) -> Option<u32> {
     }
 }
 
-/// Writes `{"schema","collective","members","root","title","way","degree","block_bytes","bytes","best_seconds","worst_seconds","steps",
-/// "transfers":[{"step","phase","source","target","block","chunk"},…]}`; a degree for reductions along trees, lengths of blocks for
-/// long messages, no times without a length, and of block and chunk at most one.
-pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> io::Result<()> {
-    let is_long = matches!(plan.way, Way::Circulant | Way::Ring | Way::Chain);
+/// Writes `{"schema","collective","members","root","title","way","degree","block_bytes","bytes","seconds","best_seconds",
+/// "worst_seconds","steps","transfers":[{"step","phase","source","target","block","chunk","last_chunk"},…]}`; a degree for reductions
+/// along trees, lengths of blocks for long messages, no times without a length, of block and chunk at most one, and the last of several
+/// chunks.
+pub fn write(plan: &Plan, bytes: Option<u64>, out: &mut impl Write) -> io::Result<()> {
     let document = Document {
         collective: plan.operation.name(),
         members: plan.members,
@@ -87,11 +92,12 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
         title: text::headline(plan),
         way: plan.way.name(),
         degree: degree(plan.way),
-        block_bytes: is_long.then(|| plan.block_bytes()),
-        time: time.map(|(bytes, bounds)| Time {
+        block_bytes: plan.way.is_long().then(|| plan.block_bytes()),
+        time: bytes.map(|bytes| Time {
             bytes,
-            best_seconds: seconds(bounds.best_us),
-            worst_seconds: seconds(bounds.worst_us),
+            seconds: seconds(plan.time_us()),
+            best_seconds: seconds(plan.bounds().best_us),
+            worst_seconds: seconds(plan.bounds().worst_us),
         }),
         steps: plan.steps(),
         transfers: List(plan),

@@ -1,9 +1,9 @@
 //! The writes of an operation.
 
 use collective::{
-    BroadcastTree, Call, Kind, MEMBERS_MAX, Op, Reduction, ReductionTree, RingRounds, Settings,
-    Type, Way,
-    model::{Bounds, Parameters, way_us},
+    BroadcastTree, Call, Choice, HEADER_BYTES, Halving, Kind, MEMBERS_MAX, Op, Partners, Reduction,
+    ReductionTree, RingRounds, Type, Way,
+    model::{Bounds, Parameters, Team},
 };
 use rdmc::TeamSettings;
 use schedule::{Algorithm, Schedule};
@@ -23,14 +23,21 @@ pub struct Plan {
     pub members: u32,
     pub root: u32,
     pub way: Way,
-    call: Call,
-    settings: Settings,
+    pub block_bytes: u64,
+    pub call: Call,
+    parameters: Parameters,
 }
 
 impl Plan {
-    /// The plan for `bytes` of each member, by the way that the library takes. Errors: too many members; a root that is not a
-    /// member, or not rank 0 for a reduction.
-    pub fn new(operation: Operation, members: u32, root: u32, bytes: u64) -> Result<Self, Failure> {
+    /// The plan for `bytes` of each member, by the way that the library takes with these costs. Errors: too many members; a root that
+    /// is not a member, or not rank 0 for a reduction.
+    pub fn new(
+        operation: Operation,
+        members: u32,
+        root: u32,
+        bytes: u64,
+        parameters: &Parameters,
+    ) -> Result<Self, Failure> {
         if members > MEMBERS_MAX {
             return Err(Failure::Usage(format!(
                 "a team has at most {MEMBERS_MAX} members, not {members}"
@@ -48,14 +55,30 @@ impl Plan {
                 operation.name()
             )));
         }
-        let (call, settings) = (call(operation, root, bytes), settings(members));
-        let way = settings.way(&call);
-        Ok(Self { operation, members, root, way, call, settings })
+        let (call, parameters) = (call(operation, root, bytes), *parameters);
+        let Choice { way, block_bytes } = team(members, &parameters).choose(&call);
+        Ok(Self { operation, members, root, way, block_bytes, call, parameters })
     }
 
-    /// The same operation by another way.
-    pub fn by(self, way: Way) -> Self {
-        Self { way, ..self }
+    /// The same operation otherwise.
+    pub fn by(self, Choice { way, block_bytes }: Choice) -> Self {
+        Self { way, block_bytes, ..self }
+    }
+
+    /// The same operation along trees of a degree.
+    pub fn by_trees(self, degree: Option<u32>) -> Self {
+        let block_bytes = self.team().slot_room_bytes.into();
+        self.by(Choice { way: Way::Trees { degree }, block_bytes })
+    }
+
+    /// How it goes.
+    pub fn choice(&self) -> Choice {
+        Choice { way: self.way, block_bytes: self.block_bytes }
+    }
+
+    /// The model of its team.
+    pub fn team(&self) -> Team<'_> {
+        team(self.members, &self.parameters)
     }
 
     /// Checks that the plan can be shown. Errors: it has too many writes.
@@ -75,7 +98,8 @@ impl Plan {
         match self.way {
             Way::Trees { .. } if self.operation == Operation::Allreduce => 2 * others,
             Way::Trees { .. } => others,
-            Way::Exchange(partners) => members * u64::from(partners.steps()),
+            Way::Exchange => Partners::new(self.members, true).writes(),
+            Way::Halving => members * u64::from(Halving::new(self.members).rounds()),
             Way::Ring if self.operation == Operation::Allreduce => 2 * members * others,
             Way::Chain if self.operation == Operation::Allreduce => 2 * others * self.blocks(),
             Way::Circulant | Way::Ring | Way::Chain => others * self.blocks(),
@@ -84,17 +108,17 @@ impl Plan {
 
     /// The length of a block of a long message; the last may be shorter.
     pub fn block_bytes(&self) -> u64 {
-        self.settings.block_bytes(&self.call).min(self.call.bytes)
+        self.block_bytes.min(self.call.bytes)
     }
 
-    /// The length of the chunk that a member of a ring sends in a round of an allreduce, rounded up.
+    /// The length of one of as many chunks of an allreduce as there are members, rounded up.
     pub fn chunk_bytes(&self) -> u64 {
         self.call.bytes.div_ceil(self.members.into())
     }
 
     /// The number of blocks of a long message.
     pub fn blocks(&self) -> u64 {
-        self.call.bytes.div_ceil(self.settings.block_bytes(&self.call)).max(1)
+        self.call.bytes.div_ceil(self.block_bytes).max(1)
     }
 
     fn reduction(&self) -> Option<ReductionTree> {
@@ -121,7 +145,13 @@ impl Plan {
                     self.broadcast().map(|tree| (Phase::Broadcast, tree.rounds().into()));
                 reduction.into_iter().chain(broadcast).collect()
             }
-            Way::Exchange(partners) => vec![(Phase::Exchange, partners.steps().into())],
+            Way::Exchange => {
+                vec![(Phase::Exchange, Partners::new(self.members, true).steps().into())]
+            }
+            Way::Halving => {
+                let half = (Halving::new(self.members).rounds() / 2).into();
+                vec![(Phase::ReduceScatter, half), (Phase::AllGather, half)]
+            }
             Way::Circulant => {
                 let hops = BroadcastTree::new(self.members, self.root).rounds();
                 vec![(Phase::Broadcast, pipeline(hops.into()))]
@@ -146,15 +176,8 @@ impl Plan {
         let members = self.members;
         match self.way {
             Way::Trees { .. } => Box::new(self.writes_of_trees().into_iter()),
-            Way::Exchange(partners) => Box::new((0..partners.steps()).flat_map(move |step| {
-                (0..members).map(move |source| Write {
-                    step: step.into(),
-                    phase: Phase::Exchange,
-                    source,
-                    target: partners.partner(source, step),
-                    part: Part::All,
-                })
-            })),
+            Way::Exchange => Box::new(writes_of_exchange(members)),
+            Way::Halving => Box::new(writes_of_halving(members)),
             Way::Circulant => Box::new(self.writes_of_blocks()),
             Way::Ring if self.operation == Operation::Allreduce => {
                 Box::new(writes_of_ring(members))
@@ -217,10 +240,41 @@ impl Plan {
     }
 
     /// The time of the operation by the model.
-    pub fn time(&self, parameters: &Parameters) -> Bounds {
-        let time = way_us(self.way, &self.call, &self.settings, parameters);
-        time.expect("every way of these operations has a model")
+    pub fn time_us(&self) -> f64 {
+        self.team().time_us(&self.call, self.choice())
     }
+
+    /// Its best and worst case.
+    pub fn bounds(&self) -> Bounds {
+        self.team().bounds(&self.call, self.choice())
+    }
+}
+
+fn writes_of_exchange(members: u32) -> impl Iterator<Item = Write> {
+    let partners = Partners::new(members, true);
+    (0..partners.steps()).flat_map(move |step| {
+        (0..members).filter_map(move |source| {
+            let (phase, part) = (Phase::Exchange, Part::All);
+            let target = partners.at(source, step).to?;
+            Some(Write { step: step.into(), phase, source, target, part })
+        })
+    })
+}
+
+fn writes_of_halving(members: u32) -> impl Iterator<Item = Write> {
+    let halving = Halving::new(members);
+    (0..halving.rounds()).flat_map(move |round| {
+        (0..members).map(move |source| {
+            let sent = halving.sent(source, round);
+            Write {
+                step: round.into(),
+                phase: if halving.folds(round) { Phase::ReduceScatter } else { Phase::AllGather },
+                source,
+                target: halving.to(source, round),
+                part: Part::Chunks(sent.first, (sent.first + sent.count - 1) % members),
+            }
+        })
+    })
 }
 
 /// An allreduce on the ring.
@@ -247,17 +301,8 @@ fn call(operation: Operation, root: u32, bytes: u64) -> Call {
     }
 }
 
-/// The library's settings of a team.
-fn settings(members: u32) -> Settings {
-    let library = TeamSettings::new(0, Vec::new(), 0);
-    Settings {
-        members,
-        rank: 0,
-        slots: library.slots,
-        slot_bytes: library.slot_bytes,
-        degrees: library.degrees,
-        exchange_bytes: library.exchange_bytes,
-        long_bytes: library.long_bytes,
-        block_bytes: library.block_bytes,
-    }
+/// A team with the library's slots.
+fn team(members: u32, parameters: &Parameters) -> Team<'_> {
+    let slot_bytes = TeamSettings::new(0, Vec::new(), 0).slot_bytes;
+    Team { members, slot_room_bytes: slot_bytes - HEADER_BYTES as u32, parameters }
 }

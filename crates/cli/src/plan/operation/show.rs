@@ -2,7 +2,7 @@
 
 use std::io::{BufWriter, Write};
 
-use collective::{Way, model::Parameters};
+use collective::model::Parameters;
 
 use super::{
     explain::Explanation,
@@ -29,26 +29,29 @@ pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     if operation == Operation::Broadcast && request.options.degree.is_some() {
         return Err(Failure::Usage("a broadcast has no --degree; leave it out".into()));
     }
-    let parameters = request.options.parameters.unwrap_or(Parameters::PAPER);
+    let parameters = request.options.parameters.unwrap_or(Parameters::TCP);
     if request.explain {
         return explain(operation, request, &parameters);
     }
-    let plan = plan(operation, request)?;
+    let plan = plan(operation, request, &parameters)?;
     plan.check_size()?;
-    let time = request.bytes.map(|bytes| (bytes, plan.time(&parameters)));
     output::print(|out| {
         let mut out = BufWriter::with_capacity(1 << 16, out);
         let written = if request.json {
-            json::write(&plan, time, &mut out)
+            json::write(&plan, request.bytes, &mut out)
         } else {
-            text::write(&plan, time, &mut out)
+            text::write(&plan, request.bytes, &mut out)
         };
         written.and_then(|()| out.flush())
     })
 }
 
 /// The plan by trees of the given degree, or by the library's way; without a length, the way for the shortest message.
-fn plan(operation: Operation, request: &Request<'_>) -> Result<Plan, Failure> {
+fn plan(
+    operation: Operation,
+    request: &Request<'_>,
+    parameters: &Parameters,
+) -> Result<Plan, Failure> {
     let degree = request.options.degree;
     if degree.is_none() && request.bytes.is_none() && operation != Operation::Broadcast {
         return Err(Failure::Usage(format!(
@@ -56,8 +59,9 @@ fn plan(operation: Operation, request: &Request<'_>) -> Result<Plan, Failure> {
             operation.name()
         )));
     }
-    let plan = Plan::new(operation, request.members, request.root, request.bytes.unwrap_or(0))?;
-    Ok(if degree.is_some() { plan.by(Way::Trees { degree }) } else { plan })
+    let bytes = request.bytes.unwrap_or(0);
+    let plan = Plan::new(operation, request.members, request.root, bytes, parameters)?;
+    Ok(if degree.is_some() { plan.by_trees(degree) } else { plan })
 }
 
 fn explain(

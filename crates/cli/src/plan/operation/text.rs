@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use collective::{Way, model::Bounds};
+use collective::Way;
 use plan::size;
 
 use super::{plan::Plan, write::Part};
@@ -19,13 +19,13 @@ pub fn headline(plan: &Plan) -> String {
     };
     match plan.way {
         Way::Trees { .. } => {}
-        Way::Exchange(_) => plan.way.name().clone_into(&mut how),
+        Way::Exchange => plan.way.name().clone_into(&mut how),
         Way::Circulant => how = format!("{how}, {}, {}", plan.way, long()),
-        Way::Ring if plan.phases().len() > 1 => {
+        Way::Ring | Way::Halving if plan.phases().len() > 1 => {
             let chunk = size::show(plan.chunk_bytes());
             how = format!("{}, chunks of at most {chunk}", plan.way);
         }
-        Way::Ring | Way::Chain => how = format!("{}, {}", plan.way, long()),
+        Way::Halving | Way::Ring | Way::Chain => how = format!("{}, {}", plan.way, long()),
     }
     let phases: Vec<String> = plan
         .phases()
@@ -38,11 +38,11 @@ pub fn headline(plan: &Plan) -> String {
 }
 
 /// Writes the headline, the time for a length if there is one, and for each step its writes as `source→target`, of a block with
-/// `b` and its number, of a chunk with `c`.
-pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> io::Result<()> {
+/// `b` and its number, of a chunk with `c`, of several with the first and the last.
+pub fn write(plan: &Plan, bytes: Option<u64>, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}", headline(plan))?;
-    if let Some((bytes, bounds)) = time {
-        writeln!(out, "{} by the cost model: {}", size::show(bytes), show_bounds(bounds))?;
+    if let Some(bytes) = bytes {
+        writeln!(out, "{} by the cost model: {}", size::show(bytes), show_time(plan))?;
     }
     if plan.steps() == 0 {
         return Ok(());
@@ -51,10 +51,12 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
     let step_width = digits(plan.steps() - 1).max("step".len());
     let phase_width =
         plan.phases().iter().map(|(phase, _)| phase.name().len()).max().unwrap_or(0).max(9);
+    // With the letter, and between two numbers.
     let part_width = match plan.way {
-        Way::Circulant => digits(plan.blocks() - 1),
-        Way::Ring if plan.phases().len() > 1 => rank_width,
-        Way::Ring => digits(plan.blocks() - 1),
+        Way::Circulant => 1 + digits(plan.blocks() - 1),
+        Way::Halving => 2 + 2 * rank_width,
+        Way::Ring if plan.phases().len() > 1 => 1 + rank_width,
+        Way::Ring => 1 + digits(plan.blocks() - 1),
         _ => 0,
     };
     write!(out, "{:>step_width$}  {:<phase_width$}  writes", "step", "phase")?;
@@ -70,25 +72,28 @@ pub fn write(plan: &Plan, time: Option<(u64, Bounds)>, out: &mut impl Write) -> 
         let (source, target) = (write.source, write.target);
         write!(out, "{:padding$}  {source:>rank_width$}→{target}", "")?;
         padding = rank_width - digits(target.into());
-        if let Some((letter, number)) = part(write.part) {
-            write!(out, "{:padding$} {letter}{number}", "")?;
-            padding = part_width - digits(number.into());
+        if let Some(part) = part(write.part) {
+            write!(out, "{:padding$} {part}", "")?;
+            padding = part_width - part.len();
         }
     }
     writeln!(out)
 }
 
-fn part(part: Part) -> Option<(char, u32)> {
+fn part(part: Part) -> Option<String> {
     match part {
         Part::All => None,
-        Part::Block(number) => Some(('b', number)),
-        Part::Chunk(number) => Some(('c', number)),
+        Part::Block(number) => Some(format!("b{number}")),
+        Part::Chunk(number) => Some(format!("c{number}")),
+        Part::Chunks(first, last) if first == last => Some(format!("c{first}")),
+        Part::Chunks(first, last) => Some(format!("c{first}-{last}")),
     }
 }
 
-fn show_bounds(bounds: Bounds) -> String {
-    let [best, worst] = [bounds.best_us, bounds.worst_us].map(show_us);
-    if best == worst { best } else { format!("{best} in the best case, {worst} in the worst") }
+fn show_time(plan: &Plan) -> String {
+    let bounds = plan.bounds();
+    let [time, best, worst] = [plan.time_us(), bounds.best_us, bounds.worst_us].map(show_us);
+    if best == worst { time } else { format!("{time} ({best} to {worst})") }
 }
 
 /// A time, from microseconds.

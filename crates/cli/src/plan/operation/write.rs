@@ -29,6 +29,8 @@ pub enum Part {
     Block(u32),
     /// One of as many chunks as there are members.
     Chunk(u32),
+    /// Several of these: the first and the last; behind the last one of all comes chunk 0.
+    Chunks(u32, u32),
 }
 
 /// A member writes what it has, or a part of it, to another one's memory.

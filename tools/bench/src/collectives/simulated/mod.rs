@@ -5,7 +5,7 @@ mod port;
 
 use std::{cell::RefCell, cmp::Reverse, collections::BinaryHeap, rc::Rc, time::Duration};
 
-use collective::{Kind, Op, Reduction, Type, model::Parameters};
+use collective::{Kind, Lengths, Op, Reduction, Type, Ways, model::Parameters};
 use team::{Memory, Team, TeamSettings};
 use transport_sim::SimNet;
 
@@ -79,9 +79,8 @@ impl World {
     pub fn team(members: u32, block: u32, degree: u32, costs: &Parameters) -> Outcome<Self> {
         Self::team_with(members, costs, |settings| {
             // Trees through slots for every length, as in the paper.
-            (settings.core.exchange_bytes, settings.core.long_bytes) = (0, u64::MAX);
+            settings.core.ways = Ways::ByLength(Lengths::trees(degree));
             settings.core.slot_bytes = block + collective::HEADER_BYTES as u32;
-            settings.core.degrees = vec![(u64::MAX, degree)];
         })
     }
 
@@ -247,11 +246,15 @@ mod tests {
 
     #[test]
     fn an_exchange_takes_what_the_model_says() {
-        for members in [2, 4, 16, 64] {
+        for members in [2, 4, 7, 16, 64] {
             for bytes in [4, 1024, 16 << 10] {
-                let mut world = World::team_with(members, &COSTS, |_| ()).unwrap();
+                let mut world = World::team_with(members, &COSTS, |settings| {
+                    let lengths = Lengths { exchange_bytes: u64::MAX, ..Lengths::default() };
+                    settings.core.ways = Ways::ByLength(lengths);
+                })
+                .unwrap();
                 let taken = world.measure(cell(Operation::AllReduce, bytes)).unwrap();
-                let partners = Partners::new(members).unwrap();
+                let partners = Partners::new(members, true);
                 let with_header = exchange_us(partners, bytes + 48, 32 << 10, &COSTS);
                 assert!(
                     (taken / with_header - 1.0).abs() < 0.02,
@@ -267,8 +270,10 @@ mod tests {
         const NO_COPIES: Parameters = Parameters { copy_us_per_byte: 0.0, ..COSTS };
         for members in [2, 3, 8, 13] {
             for (bytes, block) in [(128 << 10, 128 << 10), (1 << 20, 128 << 10), (64 << 10, 1024)] {
+                let long_bytes = 64 << 10;
                 let mut world = World::team_with(members, &NO_COPIES, |settings| {
-                    (settings.core.long_bytes, settings.core.block_bytes) = (64 << 10, block);
+                    let lengths = Lengths { long_bytes, block_bytes: block, ..Lengths::default() };
+                    settings.core.ways = Ways::ByLength(lengths);
                 })
                 .unwrap();
                 let block = block.into();
