@@ -42,7 +42,8 @@ impl Blocks {
     /// Errors: of the memory or of the transport.
     pub(crate) fn post<T: Transport>(
         &mut self,
-        (transport, endpoint): (&mut T, EndpointId),
+        transport: &mut T,
+        endpoint: EndpointId,
         operations: &mut Operations,
         effect: &Effect,
     ) -> Result<(), String> {

@@ -39,7 +39,8 @@ impl Outgoing {
     /// Errors: of the transport; nothing is staged.
     pub(crate) fn write<T: Transport>(
         &mut self,
-        (transport, endpoint): (&mut T, EndpointId),
+        transport: &mut T,
+        endpoint: EndpointId,
         staging: &mut Staging,
         ring: Ring,
         contents: &[u8],

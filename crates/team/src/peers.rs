@@ -140,14 +140,16 @@ impl Peers {
     /// Errors: of the transport.
     pub(crate) fn write<T: Transport>(
         &mut self,
-        (transport, staging): (&mut T, &mut Staging),
-        (to, ring): (u32, Ring),
+        transport: &mut T,
+        staging: &mut Staging,
+        to: u32,
+        ring: Ring,
         contents: &[u8],
         header: Header,
     ) -> Result<(), String> {
         let Some(peer) = self.of_rank(to) else { return Ok(()) };
         let Some(endpoint) = peer.endpoint else { return Ok(()) };
-        match peer.outgoing.write((transport, endpoint), staging, ring, contents, header) {
+        match peer.outgoing.write(transport, endpoint, staging, ring, contents, header) {
             Ok(()) | Err(PostError::EndpointGone(_)) => Ok(()),
             Err(error) => Err(format!("a write to member {to}: {error}")),
         }

@@ -395,7 +395,7 @@ impl<T: Transport> Team<T> {
                 self.core.freed(rank, ring, count)
             }
             Some(Word::Waits { operation, call, held_by }) => {
-                self.waits.note(rank, (operation, held_by), now);
+                self.waits.note(rank, operation, held_by, now);
                 let (operations, awaited) = (self.core.called(), self.told.awaited());
                 if let Some(held_by) = awaited.and_then(|parent| self.held_by(&[parent])) {
                     self.tell(rank, &Word::Waits { operation, call, held_by });
@@ -444,8 +444,9 @@ impl<T: Transport> Team<T> {
                 Effect::Write { to, ring, at, header, .. } => {
                     let contents =
                         self.operations.contents(header.operation, at, header.bytes, lent);
-                    let over = (&mut self.transport, &mut self.staging);
-                    contents.and_then(|it| self.peers.write(over, (to, ring), it, header))
+                    let (transport, staging) = (&mut self.transport, &mut self.staging);
+                    contents
+                        .and_then(|it| self.peers.write(transport, staging, to, ring, it, header))
                 }
                 Effect::Freed { to, ring, count } => {
                     if let Some(peer) = self.peers.of_rank(to) {
@@ -457,8 +458,8 @@ impl<T: Transport> Team<T> {
                 Effect::Receive { from: rank, .. } | Effect::Send { to: rank, .. } => {
                     let endpoint = self.peers.of_rank(rank).and_then(|peer| peer.endpoint);
                     endpoint.map_or(Ok(()), |endpoint| {
-                        let over = (&mut self.transport, endpoint);
-                        self.blocks.post(over, &mut self.operations, &effect)
+                        let (transport, operations) = (&mut self.transport, &mut self.operations);
+                        self.blocks.post(transport, endpoint, operations, &effect)
                     })
                 }
                 Effect::FoldBlock { operation, index, at, bytes } => {
@@ -535,8 +536,8 @@ impl<T: Transport> Team<T> {
             let has_left = || self.peers.iter().any(|peer| peer.rank == rank && peer.has_left);
             self.phase == Phase::Leaving && has_left()
         };
-        let time = (self.transport.now(), self.settings.ask_after);
-        self.waits.end(self.settings.core.rank, awaited, time, is_over)
+        let (now, interval) = (self.transport.now(), self.settings.ask_after);
+        self.waits.end(self.settings.core.rank, awaited, now, interval, is_over)
     }
 
     fn tell(&mut self, rank: u32, word: &Word) {

@@ -16,7 +16,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// Notes that a member waits in an operation, for another in the end.
-    pub(crate) fn note(&mut self, member: u32, (operation, held_by): (u64, u32), now: Duration) {
+    pub(crate) fn note(&mut self, member: u32, operation: u64, held_by: u32, now: Duration) {
         self.told.insert(member, (held_by, now));
         self.note_called(member, operation.saturating_add(1));
     }
@@ -45,7 +45,8 @@ impl Waits {
         &self,
         own: u32,
         awaited: &[u32],
-        (now, interval): (Duration, Duration),
+        now: Duration,
+        interval: Duration,
         is_over: impl Fn(u32) -> bool,
     ) -> Option<u32> {
         let since = now.saturating_sub(interval * BELIEVED);
@@ -74,33 +75,33 @@ mod tests {
 
     const INTERVAL: Duration = Duration::from_secs(1);
 
-    fn at(seconds: u64) -> (Duration, Duration) {
-        (Duration::from_secs(seconds), INTERVAL)
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
     }
 
     /// What others have told after 10 s: pairs of a member and the one that it waits for.
     fn told(pairs: &[(u32, u32)]) -> Waits {
         let mut waits = Waits::default();
-        pairs.iter().for_each(|&(member, held_by)| waits.note(member, (0, held_by), 10 * INTERVAL));
+        pairs.iter().for_each(|&(member, held_by)| waits.note(member, 0, held_by, 10 * INTERVAL));
         waits
     }
 
     #[test]
     fn the_end_of_a_chain_is_waited_for_while_it_is_believed() {
         let waits = told(&[(1, 2), (2, 3)]);
-        assert_eq!(waits.end(0, &[1], at(14), |_| false), Some(3));
-        assert_eq!(waits.end(0, &[1], at(15), |_| false), Some(1));
-        assert_eq!(waits.end(0, &[1], at(14), |member| member == 3), Some(2));
-        assert_eq!(waits.end(0, &[], at(14), |_| false), None);
+        assert_eq!(waits.end(0, &[1], at(14), INTERVAL, |_| false), Some(3));
+        assert_eq!(waits.end(0, &[1], at(15), INTERVAL, |_| false), Some(1));
+        assert_eq!(waits.end(0, &[1], at(14), INTERVAL, |member| member == 3), Some(2));
+        assert_eq!(waits.end(0, &[], at(14), INTERVAL, |_| false), None);
     }
 
     #[test]
     fn a_circle_is_not_what_holds_it_up() {
         // Members 0 and 1 wait for each other, and for 4, which is silent.
-        assert_eq!(told(&[(1, 0)]).end(0, &[1, 4], at(10), |_| false), Some(4));
+        assert_eq!(told(&[(1, 0)]).end(0, &[1, 4], at(10), INTERVAL, |_| false), Some(4));
         // Members 1 and 2 do; 3 waits for 4.
         let waits = told(&[(1, 2), (2, 1), (3, 4)]);
-        assert_eq!(waits.end(0, &[1, 3], at(10), |_| false), Some(4));
-        assert_eq!(waits.end(0, &[2, 1], at(10), |_| false), Some(2));
+        assert_eq!(waits.end(0, &[1, 3], at(10), INTERVAL, |_| false), Some(4));
+        assert_eq!(waits.end(0, &[2, 1], at(10), INTERVAL, |_| false), Some(2));
     }
 }
