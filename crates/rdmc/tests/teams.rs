@@ -271,6 +271,8 @@ fn members_that_call_different_things_are_named() {
         &world,
         |_, settings| settings,
         |team| {
+            // All have created it.
+            team.barrier(PATIENCE).unwrap();
             let outcome = match team.rank() {
                 2 => team.all_reduce(&mut [1_f32, 2.0], Op::Sum, PATIENCE),
                 _ => team.all_reduce(&mut [1_f32], Op::Sum, PATIENCE),
@@ -325,7 +327,10 @@ fn a_member_that_drops_its_team_is_named() {
         &world,
         |_, settings| settings,
         |team| {
+            // When the root has all contributions, all have created the team: otherwise that fails where the failure is known first.
+            let reduced = team.reduce(0, &mut [1_u8], Op::Sum, PATIENCE);
             if team.rank() == 0 {
+                reduced.unwrap();
                 drop(team);
                 return None;
             }
