@@ -66,7 +66,7 @@ def record(command: list[str]) -> Iterator[Output]:
             while select.select([master], [], [], left_s())[0]:
                 yield Output(time.monotonic() - start, os.read(master, 65536))
         except OSError:
-            # Nobody has the terminal any more: EIO.
+            # EIO: the last process that had the terminal open has ended.
             pass
         finally:
             os.close(master)

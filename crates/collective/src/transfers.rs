@@ -73,8 +73,8 @@ pub(crate) enum Order {
     /// all links. Each must need no more than what a schedule has completed before it, at all members; otherwise members would
     /// wait for each other.
     ///
-    /// For schedules whose rounds have one send at most: without it a port that serves posts in order sends blocks that nobody waits
-    /// for yet, while those of the present round wait behind them.
+    /// For schedules with at most one send per round. Otherwise blocks of later rounds could be ahead of the current round's in the
+    /// queue of a port that serves posts in order (head-of-line blocking).
     Sends,
 }
 
