@@ -148,11 +148,11 @@ fn two_groups_of_one_sender_at_once() {
             assert!(Instant::now() < deadline, "{to_one:?} {to_two:?}");
             to_one.post(&mut world, &first, &one);
             to_two.post(&mut world, &second, &two);
-            for event in flow::progress(&mut world).await {
-                let is_ones = to_one.take(&world, event.0, &event.1, &first, &one);
+            for (host, event) in flow::progress(&mut world).await {
+                let is_ones = to_one.take(&world, host, &event, &first, &one);
                 assert!(
-                    is_ones || to_two.take(&world, event.0, &event.1, &second, &two),
-                    "{event:?}"
+                    is_ones || to_two.take(&world, host, &event, &second, &two),
+                    "{host}: {event:?}"
                 );
             }
         }

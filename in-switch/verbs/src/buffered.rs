@@ -174,12 +174,9 @@ impl BufferedQueuePair {
                     Place::Copy(copy)
                 }
             };
-            let place_registered = place.registered(bytes);
-            let send = Operation::Send;
+            let (send, memory) = (Operation::Send, place.registered(bytes));
             // SAFETY: as above; leased for reading.
-            unsafe {
-                self.queue_pair.send_registered(self.next, send, immediate, place_registered)
-            }?;
+            unsafe { self.queue_pair.send_registered(self.next, send, immediate, memory) }?;
             self.sends_open += 1;
             self.keep(Open::Send { id, place, from });
         }
