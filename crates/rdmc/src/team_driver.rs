@@ -407,6 +407,9 @@ fn wait<T: Transport>(
         } else if now < moved.1 + POLLING {
             // Lets another member on the same processor run.
             thread::yield_now();
+        } else if goal.is_reached(team)? {
+            // By a word, which does not count as a move.
+            break;
         } else if deadline.left().is_zero() {
             team.time_out(deadline.timeout());
             goal.is_reached(team)?;
@@ -427,14 +430,15 @@ mod tests {
 
     use super::*;
 
-    /// A network in which another thread aborts the team while a call polls without waiting, once it has slept.
-    struct Aborted {
+    /// A network in which something happens in each poll without a wait; counts those that may sleep.
+    struct Watched {
         inner: SimTransport,
-        interrupt: Arc<Interrupt>,
+        /// Called in a poll without a wait, with the number of sleeps before it.
+        meanwhile: Box<dyn FnMut(usize) + Send>,
         sleeps: Arc<AtomicUsize>,
     }
 
-    impl Transport for Aborted {
+    impl Transport for Watched {
         type Link = SimLink;
 
         transport::forward!(
@@ -449,43 +453,112 @@ mod tests {
         fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
             if !wait.is_zero() {
                 self.sleeps.fetch_add(1, Ordering::SeqCst);
-            } else if self.sleeps.load(Ordering::SeqCst) > 0 {
-                // The wake that follows ends this poll.
-                let _ = self.interrupt.aborted.set("enough".into());
+            } else {
+                (self.meanwhile)(self.sleeps.load(Ordering::SeqCst));
             }
             self.inner.poll(completions, Duration::ZERO);
         }
     }
 
-    /// A member of two; the other one does nothing.
-    fn member() -> (Team<Aborted>, Arc<Interrupt>, Arc<AtomicUsize>, SimNet) {
-        let network = SimNet::new(SimConfig::default(), 1);
-        let (inner, _other) = (network.member(), network.member());
-        let (near, _far) = network.connect(0, 1);
-        let (interrupt, sleeps) = (Arc::default(), Arc::default());
-        let transport =
-            Aborted { inner, interrupt: Arc::clone(&interrupt), sleeps: Arc::clone(&sleeps) };
-        let team = Team::new(transport, TeamSettings::new(1, 2, 0), [(1, near)]).unwrap();
-        (team, interrupt, sleeps, network)
+    /// Both members of a team, and the number of sleeps of the second one. The first one's costs are on their way to it.
+    struct Pair {
+        first: Team<SimTransport>,
+        second: Team<Watched>,
+        sleeps: Arc<AtomicUsize>,
+        network: SimNet,
+    }
+
+    impl Pair {
+        fn new(meanwhile: impl FnMut(usize) + Send + 'static) -> Self {
+            let network = SimNet::new(SimConfig::default(), 1);
+            let (one, other) = (network.member(), network.member());
+            let (near, far) = network.connect(0, 1);
+            let settings = |rank| {
+                let mut settings = TeamSettings::new(1, 2, rank);
+                settings.takes_costs = true;
+                settings
+            };
+            let first = Team::new(one, settings(0), [(1, near)]).unwrap();
+            let sleeps = Arc::default();
+            let watched = Watched {
+                inner: other,
+                meanwhile: Box::new(meanwhile),
+                sleeps: Arc::clone(&sleeps),
+            };
+            let second = Team::new(watched, settings(1), [(0, far)]).unwrap();
+            Self { first, second, sleeps, network }
+        }
+
+        /// A pair whose second member is ready. Another thread aborts the team while a call polls without waiting, once it has slept.
+        fn aborted() -> (Self, Arc<Interrupt>) {
+            let interrupt = Arc::<Interrupt>::default();
+            let aborts = Arc::clone(&interrupt);
+            let mut pair = Self::new(move |sleeps| {
+                if sleeps > 0 {
+                    // The wake that follows ends this poll.
+                    let _ = aborts.aborted.set("enough".into());
+                }
+            });
+            pair.send();
+            pair.second.progress(&mut [], Duration::ZERO);
+            assert!(pair.second.is_ready().unwrap());
+            (pair, interrupt)
+        }
+
+        /// Takes what is on its way to the second member there.
+        fn send(&mut self) {
+            self.first.progress(&mut [], Duration::ZERO);
+            while self.network.step().is_some() {}
+        }
+
+        fn wait(&mut self, goal: Goal, interrupt: &Interrupt) -> Result<(), Error> {
+            let deadline = Deadline::after(Duration::from_secs(5));
+            wait(&mut self.second, goal, &mut [], deadline, interrupt)
+        }
+
+        fn sleeps(&self) -> usize {
+            self.sleeps.load(Ordering::SeqCst)
+        }
     }
 
     #[test]
     fn a_call_does_not_sleep_after_an_abort_whose_wake_was_used_up() {
-        let (mut team, interrupt, sleeps, _network) = member();
-        let number = team.start(Kind::Barrier, 0, 0, None, Memory::Lent(&mut [])).unwrap();
-        let deadline = Deadline::after(Duration::from_secs(3600));
-        let outcome = wait(&mut team, Goal::Operation(number), &mut [], deadline, &interrupt);
+        let (mut pair, interrupt) = Pair::aborted();
+        let number = pair.second.start(Kind::Barrier, 0, 0, None, Memory::Lent(&mut [])).unwrap();
+        let outcome = pair.wait(Goal::Operation(number), &interrupt);
         assert!(matches!(outcome, Err(Error::TeamFailed(_))), "{outcome:?}");
-        assert_eq!(sleeps.load(Ordering::SeqCst), 1);
+        assert_eq!(pair.sleeps(), 1);
     }
 
     #[test]
     fn an_abort_ends_the_wait_for_members_that_do_not_leave() {
-        let (mut team, interrupt, sleeps, _network) = member();
-        team.leave().unwrap();
-        let deadline = Deadline::after(Duration::from_secs(3600));
-        let outcome = wait(&mut team, Goal::End, &mut [], deadline, &interrupt);
+        let (mut pair, interrupt) = Pair::aborted();
+        pair.second.leave().unwrap();
+        let outcome = pair.wait(Goal::End, &interrupt);
         assert!(matches!(outcome, Err(Error::TeamFailed(_))), "{outcome:?}");
-        assert_eq!(sleeps.load(Ordering::SeqCst), 1);
+        assert_eq!(pair.sleeps(), 1);
+    }
+
+    #[test]
+    fn a_member_does_not_sleep_after_a_long_poll_that_has_brought_what_it_waits_for() {
+        // Longer than it polls before it sleeps, as where cryptography or another process takes the time.
+        let mut pair = Pair::new(|_| thread::sleep(2 * POLLING));
+        pair.send();
+        pair.wait(Goal::Ready, &Interrupt::default()).unwrap();
+        assert_eq!(pair.sleeps(), 0);
+    }
+
+    #[test]
+    fn a_member_does_not_sleep_after_a_long_poll_that_has_brought_a_failure() {
+        let (mut pair, interrupt) =
+            (Pair::new(|_| thread::sleep(2 * POLLING)), Interrupt::default());
+        pair.send();
+        pair.wait(Goal::Ready, &interrupt).unwrap();
+        let number = pair.second.start(Kind::Barrier, 0, 0, None, Memory::Lent(&mut [])).unwrap();
+        pair.first.abort("enough");
+        pair.send();
+        let outcome = pair.wait(Goal::Operation(number), &interrupt);
+        assert!(matches!(outcome, Err(Error::TeamFailed(_))), "{outcome:?}");
+        assert_eq!(pair.sleeps(), 0);
     }
 }
