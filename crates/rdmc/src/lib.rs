@@ -122,6 +122,7 @@ pub mod fuzzing;
 mod group;
 mod group_settings;
 mod inbox;
+mod machine_speed;
 mod message;
 mod network;
 mod numbers;

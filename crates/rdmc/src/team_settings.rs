@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 use collective::Ways;
 use team::WriteEnds;
 
-use crate::Fabric;
+use crate::{Fabric, machine_speed};
 
 /// The settings of a team at one member. All fields except `rank`, `ends` and `connect_timeout` must be the same at all
 /// members; [`crate::Context::create_team`] compares them.
@@ -24,7 +24,8 @@ pub struct TeamSettings {
     /// two rings of memory at either end.
     pub slot_bytes: u32,
     /// How the ways of operations are chosen: as trees, exchanges, or in blocks of some length. `None`, the default: the fastest
-    /// by a cost model, with the costs of rank 0's network, which all members take.
+    /// by a cost model, with the costs of rank 0's network, which all members take. Creation measures those that depend on
+    /// the machine and the distance.
     pub ways: Option<Ways>,
     /// How this member detects that a slot in its memory was written.
     pub ends: WriteEnds,
@@ -91,8 +92,18 @@ impl TeamSettings {
         (made.core.slots, made.core.slot_bytes, made.ends) =
             (self.slots, self.slot_bytes, self.ends);
         made.takes_costs = self.ways.is_none();
-        made.core.ways =
-            self.ways.unwrap_or_else(|| Ways::ByCosts(fabric.team_costs(&self.members)));
+        made.core.ways = self.ways.unwrap_or_else(|| {
+            let costs = fabric.team_costs(&self.members);
+            Ways::ByCosts(if self.rank == 0 { machine_speed::measured(costs) } else { costs })
+        });
+        made.probed = self.probed(&made.links());
         made
+    }
+
+    /// Returns the linked member to whom a write takes as long as between most: one on another host, if there is one.
+    fn probed(&self, linked: &[u32]) -> Option<u32> {
+        let ip = |rank: u32| self.members.get(rank as usize).map(SocketAddr::ip);
+        let other = linked.iter().find(|&&rank| ip(rank) != ip(self.rank));
+        other.or(linked.first()).copied()
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use collective::{Call, HEADER_BYTES, Header, Kind, Lengths, Op, Reduction, Ring, Type, Ways};
+use collective::{
+    Call, HEADER_BYTES, Header, Kind, Lengths, Op, Reduction, Ring, Type, Ways, model::Parameters,
+};
 use transport::{
     CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, Region, Token, Transport,
 };
@@ -87,7 +89,12 @@ impl Scene {
                 (other, ours)
             })
             .collect();
-        let settings = TeamSettings { ends, takes_costs, ..settings(rank) };
+        // Counts at rank 0.
+        let probed = takes_costs.then_some(1);
+        let mut settings = TeamSettings { ends, takes_costs, probed, ..settings(rank) };
+        if takes_costs {
+            settings.core.ways = Ways::ByCosts(Parameters::PAPER);
+        }
         let team = Team::new(own, settings, links).expect("all links are there");
         Self { net, team, neighbours, called: 0, failure: None }
     }
@@ -239,7 +246,6 @@ fn piece(input: &mut Input<'_>) -> (Ring, Header, Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use collective::model::Parameters;
 
     use super::*;
     use crate::ends::Marks;
@@ -273,8 +279,12 @@ mod tests {
         let costs = Word::Costs(Parameters::PAPER).encode();
         let costs = [&[0, 0, costs.len() as u8], &costs[..]].concat();
         let told = [&[136], &others[..], &costs, &broadcast[1 + others.len()..]].concat();
+        // Rank 0's, after it has measured the time of a write.
+        let answers = [0, 0, 1, Word::Probe.encode()[0]].repeat(8);
+        let probed = [&[135], &others[..], &answers, &[6, 0, 1, 0, 60]].concat();
         let seeds = [
             ("told", told),
+            ("probed", probed),
             ("broadcast", broadcast),
             ("all_reduce", all_reduce),
             ("flags", flags),

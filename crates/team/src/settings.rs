@@ -19,6 +19,9 @@ pub struct TeamSettings {
     pub core: Settings,
     /// Members other than rank 0 wait for the costs of rank 0, by which all choose ways, instead of their own.
     pub takes_costs: bool,
+    /// At rank 0, with [`TeamSettings::takes_costs`]: the member to whom it measures the time of a write before it tells its costs;
+    /// one of [`TeamSettings::links`].
+    pub probed: Option<u32>,
     /// How this member learns that its slots were written; others may have another setting.
     pub ends: WriteEnds,
     /// After so long without progress of an operation, a member tells others what it waits for.
@@ -43,6 +46,7 @@ impl TeamSettings {
             number,
             core,
             takes_costs: false,
+            probed: None,
             ends: WriteEnds::default(),
             ask_after: Duration::from_millis(100),
             planted: None,

@@ -13,7 +13,7 @@ use crate::{
     peers::{Peer, Peers},
     phase::Phase,
     staging::Staging,
-    told::Told,
+    told::{Probed, Told},
     waits::Waits,
     words::Word,
 };
@@ -67,8 +67,10 @@ impl<T: Transport> Team<T> {
         let peers = Peers::open(&mut transport, &settings, links)?;
         let staged = (peers.iter().count() as u32).max(1) * STAGED_PER_LINK;
         let slot_bytes = settings.core.slot_bytes;
+        let now = transport.now();
+        let told = Told::new(&settings, now);
         let mut team = Self {
-            moved_at: transport.now(),
+            moved_at: now,
             transport,
             core,
             peers,
@@ -78,13 +80,15 @@ impl<T: Transport> Team<T> {
             blocked: VecDeque::new(),
             waits: Waits::default(),
             phase: Phase::Open,
-            told: Told::new(&settings),
+            told,
             completions: Vec::new(),
             buffer: vec![0; slot_bytes as usize],
             settings,
         };
-        if let Some(costs) = Told::own(&team.settings) {
-            team.take_costs(costs);
+        match (team.told.awaited(), Told::own(&team.settings)) {
+            (Some(probed), Some(_)) => team.tell(probed, &Word::Probe),
+            (_, Some(costs)) => team.take_costs(costs),
+            _ => {}
         }
         Ok(team)
     }
@@ -203,7 +207,7 @@ impl<T: Transport> Team<T> {
     /// Fails the team after a wait of `timeout`: by the member that others wait for as far as they know, if there is one.
     pub fn time_out(&mut self, timeout: Duration) {
         if let Some(member) = self.told.awaited() {
-            let detail = format!("it has not told how ways are chosen after {timeout:?}");
+            let detail = format!("{} after {timeout:?}", self.told.missed());
             return self.fail(Some(member), FailureKind::Stalled, detail);
         }
         if self.phase == Phase::Leaving {
@@ -381,7 +385,14 @@ impl<T: Transport> Team<T> {
                 }
                 Err(what) => Err(Fault::Protocol { member: rank, what }),
             },
-            Some(Word::Costs(costs)) => self.told.note(rank).map(|()| self.take_costs(costs)),
+            Some(Word::Costs(costs)) => {
+                self.moved_at = now;
+                self.told.note(rank).map(|()| self.take_costs(costs))
+            }
+            Some(Word::Probe) => {
+                self.moved_at = now;
+                self.probed(rank, now)
+            }
             Some(Word::Wake) => {
                 peer.is_asked = false;
                 Ok(())
@@ -553,8 +564,23 @@ impl<T: Transport> Team<T> {
         }
     }
 
-    /// Takes the costs by which all choose ways, and passes them on.
+    /// Answers rank 0's probe. At rank 0: takes the answer.
+    fn probed(&mut self, rank: u32, now: Duration) -> Result<(), Fault> {
+        if self.settings.core.rank != 0 {
+            self.told.check_probe(rank)?;
+            self.tell(rank, &Word::Probe);
+            return Ok(());
+        }
+        match self.told.answered(rank, now)? {
+            Probed::Again => self.tell(rank, &Word::Probe),
+            Probed::Costs(costs) => self.take_costs(costs),
+        }
+        Ok(())
+    }
+
+    /// Takes the costs by which all choose ways, rounded as they are transmitted, and passes them on.
     fn take_costs(&mut self, costs: Parameters) {
+        let costs = Parameters::of_values(costs.values()).unwrap_or(costs);
         self.core.set_ways(Ways::ByCosts(costs));
         self.told.children().into_iter().for_each(|child| self.tell(child, &Word::Costs(costs)));
     }

@@ -14,6 +14,8 @@ pub(crate) enum Word {
     Sleeps { seen: [u64; 2] },
     /// Rank 0's costs, by which all choose ways.
     Costs(Parameters),
+    /// Rank 0 measures how long a word takes to a member, which returns the same word.
+    Probe,
     /// There are writes that a sleeping member had not seen.
     Wake,
     /// So many slots of a ring were freed in all.
@@ -41,6 +43,7 @@ const SLEEPS: u8 = 7;
 const WAKE: u8 = 8;
 const GRANT: u8 = 9;
 const COSTS: u8 = 10;
+const PROBE: u8 = 11;
 
 impl Word {
     /// Encodes the word in at most [`transport::CONTROL_BYTES_MAX`] bytes.
@@ -54,6 +57,7 @@ impl Word {
                 [&[COSTS], costs.values().map(f32::to_le_bytes).as_flattened()].concat()
             }
             Self::Wake => vec![WAKE],
+            Self::Probe => vec![PROBE],
             Self::Freed { ring, count } => {
                 [&[FREED, *ring as u8][..], &count.to_le_bytes()].concat()
             }
@@ -79,6 +83,7 @@ impl Word {
             EXPOSED => Self::Exposed(Marks::decode(fields.u8()?)?),
             SLEEPS => Self::Sleeps { seen: [fields.u64()?, fields.u64()?] },
             WAKE => Self::Wake,
+            PROBE => Self::Probe,
             COSTS => {
                 let mut values = [0.0; Parameters::COUNT];
                 for value in &mut values {
@@ -141,6 +146,7 @@ mod tests {
             Word::Exposed(Marks { last_byte: false, words: true }),
             Word::Sleeps { seen: [1 << 40, 3] },
             Word::Wake,
+            Word::Probe,
             Word::Costs(Parameters::of_values(Parameters::PAPER.values()).unwrap()),
             Word::Freed { ring: Ring::Up, count: 7 },
             Word::Freed { ring: Ring::Down, count: u64::MAX },
@@ -166,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..12_u8) {
+        fn what_is_decoded_is_what_is_encoded(bytes in proptest::collection::vec(any::<u8>(), 0..64), kind in 0..13_u8) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

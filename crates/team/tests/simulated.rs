@@ -10,7 +10,7 @@ use engine::FailureKind;
 use proptest::prelude::*;
 use team::{Error, Memory, Team, TeamSettings};
 use transport::Region;
-use transport_sim::{SimConfig, SimNet, SimTransport};
+use transport_sim::{LinkConfig, SimConfig, SimNet, SimTransport};
 
 /// After which those that wait for others give up, as they say.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -73,7 +73,10 @@ fn config() -> SimConfig {
 
 impl World {
     fn new(members: u32, seed: u64, adjust: impl Fn(&mut TeamSettings)) -> Self {
-        let net = SimNet::new(config(), seed);
+        Self::over(SimNet::new(config(), seed), members, adjust)
+    }
+
+    fn over(net: SimNet, members: u32, adjust: impl Fn(&mut TeamSettings)) -> Self {
         let transports = net.members(members as usize);
         let settings = |rank| {
             let mut settings = TeamSettings::new(7, members, rank);
@@ -321,6 +324,52 @@ fn a_member_that_does_not_tell_is_named() {
         assert_eq!((failure.member, failure.kind), (Some(0), FailureKind::Stalled));
         assert!(failure.detail.contains("has not told how ways are chosen"), "{failure}");
         assert_eq!(world.team(rank).is_ready().is_err(), rank > 0);
+    }
+}
+
+/// As [`told`], where rank 0 measures the time of a write first.
+fn probed(settings: &mut TeamSettings) {
+    settings.takes_costs = true;
+    settings.probed = Some(1);
+}
+
+#[test]
+fn rank_0_measures_how_long_a_write_takes() {
+    let (members, bytes) = (16, 64 << 10);
+    let call = Call::folding(Kind::AllReduce, 0, bytes, &sum());
+    let mut differ = Vec::new();
+    for hop_us in [10, 10_000] {
+        let link = LinkConfig { latency_ns: hop_us * 1000, ..LinkConfig::IDEAL };
+        let net = SimNet::new(SimConfig { link, ..config() }, 1);
+        let mut world = World::over(net, members, probed);
+        assert!(matches!(world.start(0, self::call(Kind::Barrier, 0, 0)), Err(Error::NotTold)));
+        world.run(Duration::from_secs(1));
+        let parameters = &Parameters::TCP.with_hop_us(hop_us as f64);
+        let chosen = Model { members, slot_room_bytes: 32 << 10, parameters }.choose(&call);
+        for rank in 0..members {
+            let is_long = world.team(rank).is_long(Kind::AllReduce, bytes, Some(&sum()));
+            assert_eq!(is_long, chosen.way.is_long(), "member {rank}, {hop_us} us");
+        }
+        differ.push(chosen.way.is_long());
+    }
+    assert_ne!(differ[0], differ[1], "both networks have the same choice");
+}
+
+#[test]
+fn a_member_that_does_not_answer_a_probe_is_named() {
+    let mut world = World::new(4, 1, probed);
+    let mut silent = world.teams[1].take();
+    world.run(Duration::from_secs(1));
+    for rank in [0, 2, 3] {
+        assert!(!world.team(rank).is_ready().unwrap());
+    }
+    world.team(0).time_out(PATIENCE);
+    std::mem::swap(&mut world.teams[1], &mut silent);
+    world.run(Duration::from_secs(1));
+    for rank in 0..4 {
+        let failure = world.team(rank).failure().expect("all know").clone();
+        assert_eq!((failure.member, failure.kind), (Some(1), FailureKind::Stalled));
+        assert!(failure.detail.contains("has not answered a probe"), "{failure}");
     }
 }
 

@@ -90,6 +90,16 @@ impl Parameters {
     pub const SHARED_MEMORY: Self =
         Self { dma_start_us: 0.2, adapter_us: 0.2, post_us: 0.6, ..Self::TCP_LOCAL };
 
+    /// Returns these parameters for a network over which an empty write takes `hop_us`: Ts and Tn are what posting and the library
+    /// leave of it (section 5.1: `Tm + Td + 2 (Ts + Tn)`), in their ratio here.
+    pub fn with_hop_us(self, hop_us: f64) -> Self {
+        let ends_us = ((hop_us - self.library_us - self.post_us) / 2.0).max(0.0);
+        let sum_us = self.dma_start_us + self.adapter_us;
+        let share = if sum_us > 0.0 { self.dma_start_us / sum_us } else { 0.5 };
+        let dma_start_us = ends_us * share;
+        Self { dma_start_us, adapter_us: ends_us - dma_start_us, ..self }
+    }
+
     /// Returns whether all are finite and at least 0.
     pub fn are_valid(&self) -> bool {
         let mut copy = *self;
@@ -190,4 +200,30 @@ impl FromStr for Parameters {
 /// Zero has one sign, so that equal values have equal bytes.
 fn is_valid(value: f64) -> bool {
     value.is_finite() && value.is_sign_positive()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::broadcast_hop_us;
+
+    #[test]
+    fn a_measured_hop_is_what_an_empty_write_takes() {
+        for parameters in [
+            Parameters::PAPER,
+            Parameters::TCP,
+            Parameters { dma_start_us: 0.0, adapter_us: 0.0, ..Parameters::PAPER },
+        ] {
+            for hop_us in [5.0, 60.0, 20_000.0] {
+                let measured = parameters.with_hop_us(hop_us);
+                assert!((broadcast_hop_us(0, 1, &measured) - hop_us).abs() < 1e-6, "{measured}");
+                assert!(measured.are_valid());
+            }
+        }
+        // Less than posting alone: nothing is left for the network.
+        let least = Parameters::PAPER.with_hop_us(0.1);
+        assert_eq!((least.dma_start_us, least.adapter_us), (0.0, 0.0));
+        let same = Parameters::PAPER.with_hop_us(broadcast_hop_us(0, 1, &Parameters::PAPER));
+        assert!((same.dma_start_us - Parameters::PAPER.dma_start_us).abs() < 1e-9);
+    }
 }

@@ -62,6 +62,7 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> TeamScenario {
         long_bytes: if ways.percent(50) { ways.magnitude(16, 4_000) } else { u64::MAX },
         block_bytes: ways.magnitude(16, 4_000) as u32,
         costs: ways.percent(40).then(|| [1, 1].map(|least| ways.magnitude(least, 100_000) as u32)),
+        probed: ways.percent(50).then(|| ways.between(1, size.max(2) - 1) as u32),
         ask_after_ns: MS,
         timeout_ns: 0,
         calls,

@@ -9,6 +9,9 @@ use team::TeamSettings;
 use super::{calls::CallPlan, fault::TeamFault};
 use crate::{clock::Clock, faults::PlannedFault, member_fault::MemberFault, network::NetworkPlan};
 
+/// How often rank 0 measures the time of a write.
+const PROBES: u64 = 8;
+
 /// The team's number.
 pub(super) const NUMBER: u64 = 7;
 
@@ -26,6 +29,9 @@ pub struct TeamScenario {
     /// Ways are chosen by the costs of transmitting and folding a byte, in ns, and not by the lengths below.
     #[serde(default)]
     pub costs: Option<[u32; 2]>,
+    /// With costs, rank 0 measures the time of a write to this member first.
+    #[serde(default)]
+    pub probed: Option<u32>,
     /// The first is [`collective::Lengths::degree`].
     pub degrees: Vec<(u64, u32)>,
     /// See [`collective::Lengths::exchange_bytes`].
@@ -97,6 +103,7 @@ impl TeamScenario {
         (settings.core.slots, settings.core.slot_bytes) = (self.slots, self.slot_bytes);
         // Rank 0 tells its costs.
         settings.takes_costs = self.costs.is_some();
+        settings.probed = self.probed.filter(|member| settings.links().contains(member));
         if rank == 0 || !settings.takes_costs {
             settings.core.ways = self.ways();
         }
@@ -160,7 +167,8 @@ impl TeamScenario {
             2 * levels * through_slots.max(in_blocks)
         };
         let calls_ns: u64 = self.calls.iter().chain([&CallPlan::BARRIER]).map(call_ns).sum();
-        self.network.loss_detection_ns + calls_ns + self.news_ns()
+        let probes_ns = if self.probed.is_some() { 2 * PROBES * self.word_ns() } else { 0 };
+        self.network.loss_detection_ns + probes_ns + calls_ns + self.news_ns()
     }
 
     /// Returns how long a piece takes to the next member, with the word that it may come, and the one that it has.

@@ -30,6 +30,7 @@ pub(super) fn reduce(from: &TeamScenario, to: &mut Smaller<'_, TeamScenario>) {
         to.with(|it| it.members[rank].lends = false);
         to.with(|it| it.members[rank].compute_ns_max = 0);
     }
+    to.with(|it| it.probed = None);
     to.with(|it| it.costs = None);
     to.with(|it| it.degrees.clear());
     to.with(|it| it.exchange_bytes = 0);
