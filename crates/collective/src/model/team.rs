@@ -193,7 +193,9 @@ impl Team<'_> {
                 Bounds::exactly(scatter_us(members, bytes, block_bytes, parameters))
             }
             (Kind::Scatter | Kind::Gather, Way::Circulant) => {
-                halving_allgather_us(members, bytes, block_bytes, parameters)
+                // As many parts in each round. A member that passes parts on has its own among them, and copies it.
+                let copy_us = parameters.copy_us_per_byte * bytes as f64;
+                halving_allgather_us(members, bytes, block_bytes, parameters) + copy_us
             }
             (Kind::Scatter | Kind::Gather, Way::Direct) => {
                 direct_us(members, bytes, block_bytes, parameters)
