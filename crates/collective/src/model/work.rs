@@ -23,13 +23,11 @@ impl Work {
         let (goes_up, goes_down) = (call.kind.goes_up(), call.kind != Kind::Reduce);
         let (whole_bytes, whole) = (call.all_bytes(members), call.all_bytes(members) as f64);
         match choice.way {
-            Way::Trees { degree }
-                if matches!(call.kind, Kind::Scatter | Kind::Gather | Kind::ReduceScatter) =>
-            {
+            Way::Trees { .. } if call.kind.has_parts_at_root() => {
+                Self::scattered(members, call, choice)
+            }
+            Way::Trees { .. } if call.kind == Kind::ReduceScatter => {
                 let scattered = Self::scattered(members, call, choice);
-                if degree.is_none() {
-                    return scattered;
-                };
                 Self {
                     writes: others * pieces(whole_bytes) + scattered.writes,
                     bytes: others * whole + scattered.bytes,
@@ -40,7 +38,6 @@ impl Work {
                 let Self { writes, bytes, .. } = Self::scattered(members, call, choice);
                 Self::in_blocks(writes, bytes, 0.0)
             }
-            Way::Direct => Self::in_blocks(others * pieces(call.bytes), others * bytes, 0.0),
             Way::Trees { degree } if call.kind == Kind::AllGather => {
                 // Each contribution takes a hop for each digit of its rank that is not 0.
                 let degree = degree.unwrap_or(1);
@@ -61,7 +58,9 @@ impl Work {
                 let bytes = writes * whole;
                 Self { writes: writes * pieces(whole_bytes), bytes, folded_bytes: bytes }
             }
-            Way::Circulant => Self::in_blocks(others * pieces(call.bytes), others * bytes, 0.0),
+            Way::Circulant | Way::Direct => {
+                Self::in_blocks(others * pieces(call.bytes), others * bytes, 0.0)
+            }
             Way::Ring | Way::Halving => Self::in_chunks(members, call, choice),
             Way::Chain => {
                 let ways = if call.kind == Kind::AllReduce { 2.0 } else { 1.0 };
