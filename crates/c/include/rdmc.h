@@ -762,6 +762,54 @@ int32_t rdmc_team_all_gather(const struct rdmc_team *team,
                              uint64_t timeout_ms,
                              struct rdmc_error *error);
 
+// As `rdmc_team_all_reduce`, but each member gets only its part of the result, in about half of the time where there are many
+// elements. `values` has one part of equal length for each member, in rank order, `count` elements in total. Afterwards the part
+// of this member's rank is that of the result, and the others are undefined.
+//
+// Arguments: As for `rdmc_team_all_reduce`.
+int32_t rdmc_team_reduce_scatter(const struct rdmc_team *team,
+                                 void *values,
+                                 uint64_t count,
+                                 int32_t element,
+                                 int32_t op,
+                                 uint64_t timeout_ms,
+                                 struct rdmc_error *error);
+
+// Sends each member its part of the root's bytes. At the root `data` has one part of equal length for each member, in rank order,
+// and does not change; at other members it is one part, which is replaced by the member's own. `length` is that of `data`.
+//
+// Arguments: `team` is valid; `data` has `length` bytes that only this call uses; `error` may be null.
+int32_t rdmc_team_scatter(const struct rdmc_team *team,
+                          uint32_t root,
+                          void *data,
+                          uint64_t length,
+                          uint64_t timeout_ms,
+                          struct rdmc_error *error);
+
+// Collects the parts of all members at the root: `rdmc_team_scatter` backwards. At the root `data` has one part of equal length for
+// each member, in rank order, its own in its place before the call; at other members it is the member's part, and does not change.
+//
+// Arguments: As for `rdmc_team_scatter`.
+int32_t rdmc_team_gather(const struct rdmc_team *team,
+                         uint32_t root,
+                         void *data,
+                         uint64_t length,
+                         uint64_t timeout_ms,
+                         struct rdmc_error *error);
+
+// Creates a team of those members of `team` that give the same color, ordered by key, and by rank where keys are equal. All members
+// of `team` make this call, in the same order as operations. A negative color: no team, and `*part` becomes `NULL`. The new team has
+// connections of its own; either team may end first. `context` is that of `team`.
+//
+// Arguments: `context` and `team` are valid; `part` is writable; `error` may be null.
+int32_t rdmc_team_split(const struct rdmc_context *context,
+                        const struct rdmc_team *team,
+                        int64_t color,
+                        int64_t key,
+                        uint64_t timeout_ms,
+                        struct rdmc_team **part,
+                        struct rdmc_error *error);
+
 // Writes the counters of a team at this member. Does not block.
 //
 // Arguments: `team` is valid; `counters` is writable; `error` may be null.

@@ -372,6 +372,27 @@ class team {
     static_assert(std::is_trivially_copyable_v<Element>, "bytes are copied");
     detail::call(rdmc_team_all_gather, get(), values, bytes_of(values, count), detail::count(timeout));
   }
+  // `count` elements in total; afterwards this member's part is that of the result, and the others are undefined.
+  template <typename Element>
+  void reduce_scatter(Element *values, std::size_t count, rdmc_op op, milliseconds timeout) {
+    reduce_scatter(values, count, detail::type_of<Element>(), op, timeout);
+  }
+  void reduce_scatter(void *values, std::size_t count, rdmc_type type, rdmc_op op, milliseconds timeout) {
+    detail::call(rdmc_team_reduce_scatter, get(), values, std::uint64_t{count}, static_cast<std::int32_t>(type),
+                 static_cast<std::int32_t>(op), detail::count(timeout));
+  }
+  // `count` elements: at the root the parts of all members, elsewhere the member's own.
+  template <typename Element>
+  void scatter(std::uint32_t root, Element *values, std::size_t count, milliseconds timeout) {
+    static_assert(std::is_trivially_copyable_v<Element>, "bytes are copied");
+    detail::call(rdmc_team_scatter, get(), root, values, bytes_of(values, count), detail::count(timeout));
+  }
+  // As scatter; the root's own part is in its place before the call.
+  template <typename Element>
+  void gather(std::uint32_t root, Element *values, std::size_t count, milliseconds timeout) {
+    static_assert(std::is_trivially_copyable_v<Element>, "bytes are copied");
+    detail::call(rdmc_team_gather, get(), root, values, bytes_of(values, count), detail::count(timeout));
+  }
   // Broadcasts `length` bytes at `address` of a device.
   void broadcast_device(std::uint32_t root, const device &device, std::uint64_t address, std::uint64_t length,
                         std::size_t stream, milliseconds timeout) {
@@ -436,6 +457,13 @@ class context {
     rdmc_team *made = nullptr;
     detail::call(rdmc_team_create, get(), &settings, &made);
     return team(made);
+  }
+  // Creates a team of those members of `whole`, a team of this context, that give the same color, ordered by key, then rank; none for
+  // a negative color.
+  std::optional<team> split(const team &whole, std::int64_t color, std::int64_t key, milliseconds timeout) {
+    rdmc_team *made = nullptr;
+    detail::call(rdmc_team_split, get(), whole.get(), color, key, detail::count(timeout), &made);
+    return made == nullptr ? std::nullopt : std::make_optional<team>(made);
   }
   // Registers memory with this context's network; `buffer` is taken.
   region create_region(rdmc_buffer buffer) {

@@ -43,7 +43,8 @@ pub use settings::{ContextOptions, GroupOptions, TeamOptions};
 pub use team::{
     ElementType, Operator, Team, rdmc_team_abort, rdmc_team_all_gather, rdmc_team_all_reduce,
     rdmc_team_barrier, rdmc_team_broadcast, rdmc_team_close, rdmc_team_create, rdmc_team_free,
-    rdmc_team_reduce,
+    rdmc_team_gather, rdmc_team_reduce, rdmc_team_reduce_scatter, rdmc_team_scatter,
+    rdmc_team_split,
 };
 
 /// Returns the version of this library, for example 0.1.0.

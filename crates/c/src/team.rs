@@ -263,6 +263,110 @@ pub unsafe extern "C" fn rdmc_team_all_gather(
     unsafe { guarded(error, gather) }
 }
 
+/// As `rdmc_team_all_reduce`, but each member gets only its part of the result, in about half of the time where there are many
+/// elements. `values` has one part of equal length for each member, in rank order, `count` elements in total. Afterwards the part
+/// of this member's rank is that of the result, and the others are undefined.
+///
+/// # Safety
+/// As for `rdmc_team_all_reduce`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_team_reduce_scatter(
+    team: *const Team,
+    values: *mut c_void,
+    count: u64,
+    element: i32,
+    op: i32,
+    timeout_ms: u64,
+    error: *mut Error,
+) -> i32 {
+    let reduce = || {
+        let (element, op) = (element_type(element)?, operator(op)?);
+        // SAFETY: `team` is null or a handle that is not freed during this call; `values` is null or this call's alone.
+        let (team, values) = unsafe { (inner(team)?, bytes(values, count, element.bytes())?) };
+        Ok(team.reduce_scatter_bytes(values, element, op, milliseconds(timeout_ms))?)
+    };
+    // SAFETY: `error` is null or an error that no other call uses.
+    unsafe { guarded(error, reduce) }
+}
+
+/// Sends each member its part of the root's bytes. At the root `data` has one part of equal length for each member, in rank order,
+/// and does not change; at other members it is one part, which is replaced by the member's own. `length` is that of `data`.
+///
+/// # Safety
+/// `team` is valid; `data` has `length` bytes that only this call uses; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_team_scatter(
+    team: *const Team,
+    root: u32,
+    data: *mut c_void,
+    length: u64,
+    timeout_ms: u64,
+    error: *mut Error,
+) -> i32 {
+    let scatter = || {
+        // SAFETY: `team` is null or a handle that is not freed during this call; `data` is null or this call's alone.
+        let (team, data) = unsafe { (inner(team)?, bytes(data, length, 1)?) };
+        Ok(team.scatter(root, data, milliseconds(timeout_ms))?)
+    };
+    // SAFETY: `error` is null or an error that no other call uses.
+    unsafe { guarded(error, scatter) }
+}
+
+/// Collects the parts of all members at the root: `rdmc_team_scatter` backwards. At the root `data` has one part of equal length for
+/// each member, in rank order, its own in its place before the call; at other members it is the member's part, and does not change.
+///
+/// # Safety
+/// As for `rdmc_team_scatter`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_team_gather(
+    team: *const Team,
+    root: u32,
+    data: *mut c_void,
+    length: u64,
+    timeout_ms: u64,
+    error: *mut Error,
+) -> i32 {
+    let gather = || {
+        // SAFETY: `team` is null or a handle that is not freed during this call; `data` is null or this call's alone.
+        let (team, data) = unsafe { (inner(team)?, bytes(data, length, 1)?) };
+        Ok(team.gather(root, data, milliseconds(timeout_ms))?)
+    };
+    // SAFETY: `error` is null or an error that no other call uses.
+    unsafe { guarded(error, gather) }
+}
+
+/// Creates a team of those members of `team` that give the same color, ordered by key, and by rank where keys are equal. All members
+/// of `team` make this call, in the same order as operations. A negative color: no team, and `*part` becomes `NULL`. The new team has
+/// connections of its own; either team may end first. `context` is that of `team`.
+///
+/// # Safety
+/// `context` and `team` are valid; `part` is writable; `error` may be null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rdmc_team_split(
+    context: *const Context,
+    team: *const Team,
+    color: i64,
+    key: i64,
+    timeout_ms: u64,
+    part: *mut *mut Team,
+    error: *mut Error,
+) -> i32 {
+    let split = || {
+        // SAFETY: `context` and `team` are null or handles that are not freed during this call.
+        let (context, team) = unsafe { (object(context, "context")?.inner()?, inner(team)?) };
+        let invalid = || Problem::invalid(format!("color is {color}; use at most {}", u32::MAX));
+        let color = if color < 0 { None } else { Some(color.try_into().map_err(|_| invalid())?) };
+        let made = context.split_team(team, color, key, milliseconds(timeout_ms))?;
+        let made = made.map_or(std::ptr::null_mut(), |inner| {
+            Box::into_raw(Box::new(Team { inner, process: Process::this() }))
+        });
+        // SAFETY: `part` is null or writable; the new handle is freed if it cannot be returned.
+        unsafe { put(part, "part", made).inspect_err(|_| free(made)) }
+    };
+    // SAFETY: `error` is null or an error that no other call uses.
+    unsafe { guarded(error, split) }
+}
+
 /// Writes the counters of a team at this member. Does not block.
 ///
 /// # Safety

@@ -151,6 +151,12 @@ fn plan_goes_the_librarys_way() {
     }
     assert_eq!(way("reduce", 64, "1KiB"), "trees 3");
     assert_eq!(way("reduce", 64, "16MiB"), "ring");
+    assert_eq!(way("reduce_scatter", 1, "4"), "exchange");
+    assert_eq!(way("reduce_scatter", 5, "1MiB"), "halving");
+    assert_eq!(way("scatter", 1, "4"), "trees");
+    assert_eq!(way("scatter", 64, "4"), "trees");
+    assert_eq!(way("gather", 8, "1MiB"), "direct");
+    assert_eq!(way("gather", 64, "1MiB"), "circulant");
     let shared = "--parameters Tt=0.0002,Tw=15,Mc=8";
     assert_eq!(way("allreduce", 16, &format!("4 {shared}")), "trees 3");
 }
@@ -201,6 +207,46 @@ step  phase      writes
    4  reduce     2→0 b3
 ";
     assert_eq!(stdout("--collective reduce --members 3 --bytes 256KiB"), expected);
+}
+
+#[test]
+fn parts_are_shown() {
+    let expected = "\
+reduce_scatter: 5 members, degree 2, 5 steps (2 reduce, 3 scatter)
+4 B by the cost model: 106.1 us (104.1 us to 108.1 us)
+step  phase      writes
+   0  reduce     1→0  2→0  4→3
+   1  reduce     3→0
+   2  scatter    0→3 c3-4
+   3  scatter    0→2 c2
+   4  scatter    0→1 c1    3→4 c4
+";
+    assert_eq!(stdout("--collective reduce_scatter --members 5 --bytes 4 --degree 2"), expected);
+    let expected = "\
+reduce_scatter: 3 members, halving, chunks of at most 128 KiB, 2 steps
+128 KiB by the cost model: 312.5 us (262.8 us to 362.1 us)
+step  phase           writes
+   0  reduce-scatter  0→2 c2    1→0 c0    2→1 c1
+   1  reduce-scatter  0→1 c1    1→2 c2    2→0 c0
+";
+    assert_eq!(stdout("--collective reduce_scatter --members 3 --bytes 128KiB"), expected);
+    let expected = "\
+scatter: 6 members, root 4, 3 steps
+4 B by the cost model: 60.0 us
+step  phase      writes
+   0  scatter    4→1 c1-3
+   1  scatter    1→3 c3    4→0 c0
+   2  scatter    1→2 c2    4→5 c5
+";
+    assert_eq!(stdout("--collective scatter --members 6 --root 4 --bytes 4"), expected);
+    let expected = "\
+gather: 3 members, root 1, direct, parts of 1 MiB, 2 steps
+1 MiB by the cost model: 1727.7 us (1717.7 us to 1737.7 us)
+step  phase      writes
+   0  gather     0→1 c0
+   1  gather     2→1 c2
+";
+    assert_eq!(stdout("--collective gather --members 3 --root 1 --bytes 1MiB"), expected);
 }
 
 /// As `rdmc plan --algorithm circulant` has them.
@@ -297,7 +343,7 @@ fn ways_are_compared() {
 /// What is taken is first, and nearly the fastest.
 #[test]
 fn what_is_taken_is_first() {
-    for operation in ["broadcast", "reduce", "allreduce"] {
+    for operation in ["broadcast", "reduce", "allreduce", "reduce_scatter", "scatter", "gather"] {
         for members in [2, 12, 16, 24, 64, 1_000, 1_024] {
             for bytes in ["4", "1KiB", "20KB", "64KiB", "128KiB", "1MiB", "16MiB"] {
                 let words = format!("--collective {operation} --members {members} --bytes {bytes}");
@@ -338,6 +384,8 @@ fn arguments_that_make_no_sense() {
         ("allreduce", "allreduce needs --degree, or --bytes"),
         ("reduce --explain", "--bytes <SIZE>"),
         ("broadcast --degree 3", "rdmc: a broadcast has no --degree"),
+        ("gather --degree 3", "rdmc: a gather has no --degree"),
+        ("reduce_scatter --degree 3 --root 2", "leave out --root 2"),
         ("broadcast --root 4", "rdmc: root 4 is not a rank: with 4 members, ranks are 0 to 3"),
         ("allreduce --degree 3 --root 2", "at rank 0, in the order of ranks; leave out --root 2"),
         ("allreduce --degree 0", "0 is not in 1..=65535"),
@@ -350,7 +398,7 @@ fn arguments_that_make_no_sense() {
         ("allreduce --degree 3 --parameters Tt=1", "--bytes <SIZE>"),
         ("allreduce --bytes 4 --parameters Tx=1", "\"Tx=1\" is none of Tt, Tc,"),
         ("allreduce --bytes 4 --parameters Tt=-1", "\"-1\" is not a time for Tt"),
-        ("allgather", "[possible values: broadcast, reduce, allreduce]"),
+        ("allgather", "[possible values: broadcast, reduce, allreduce, reduce_scatter, scatter, gather]"),
     ]
     .map(|(words, message)| (format!("{of_four} {words}"), message))
     .into_iter()

@@ -21,17 +21,26 @@ pub enum Kind {
     /// As [`Kind::Barrier`], before a member leaves: a kind of its own, so that a member that calls another barrier instead is
     /// named.
     Close,
+    /// All contributions, folded, each member's part of the result to that member.
+    ReduceScatter,
+    /// Each part of the root's message to its member.
+    Scatter,
+    /// All contributions, one after another by rank, to the root.
+    Gather,
 }
 
 impl Kind {
     /// All kinds, by their codes from 1 on.
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 9] = [
         Self::Barrier,
         Self::Broadcast,
         Self::Reduce,
         Self::AllReduce,
         Self::AllGather,
         Self::Close,
+        Self::ReduceScatter,
+        Self::Scatter,
+        Self::Gather,
     ];
 
     /// Returns the code by which the kind is transmitted; never 0.
@@ -52,6 +61,9 @@ impl Kind {
             Self::AllReduce => "all_reduce",
             Self::AllGather => "all_gather",
             Self::Close => "close",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Scatter => "scatter",
+            Self::Gather => "gather",
         }
     }
 
@@ -62,7 +74,22 @@ impl Kind {
 
     /// Returns whether contributions go up the reduction tree.
     pub(crate) fn goes_up(self) -> bool {
-        self != Self::Broadcast
+        !matches!(self, Self::Broadcast | Self::Scatter | Self::Gather)
+    }
+
+    /// Returns whether contributions are folded.
+    pub fn folds(self) -> bool {
+        matches!(self, Self::Reduce | Self::AllReduce | Self::ReduceScatter)
+    }
+
+    /// Returns whether there is a part for each member, one after another by rank.
+    pub fn has_parts(self) -> bool {
+        matches!(self, Self::AllGather | Self::ReduceScatter | Self::Scatter | Self::Gather)
+    }
+
+    /// Returns whether parts go between the root and the others: only the root has all of them.
+    pub fn has_parts_at_root(self) -> bool {
+        matches!(self, Self::Scatter | Self::Gather)
     }
 }
 
@@ -79,7 +106,7 @@ pub struct Call {
     pub kind: Kind,
     /// The rank of the root; 0 for kinds that have none.
     pub root: u32,
-    /// Length in bytes of the message, or of one member's contribution.
+    /// Length in bytes of the message, of one member's contribution, or, where there are parts ([`Kind::has_parts`]), of one part.
     pub bytes: u64,
     /// What contributions are folded by; `None` where nothing is folded.
     pub folding: Option<Folding>,
@@ -125,6 +152,12 @@ impl Call {
             Some(reduction) => Self::folding(kind, root, bytes, reduction),
             None => Self::new(kind, root, bytes),
         }
+    }
+
+    /// Returns the length in bytes of the message, of a contribution, or of the parts of all members together.
+    pub fn all_bytes(&self, members: u32) -> u64 {
+        let parts = if self.kind.has_parts() { members } else { 1 };
+        self.bytes.saturating_mul(parts.into())
     }
 
     /// Returns the length in bytes at whose multiples contents may be cut.

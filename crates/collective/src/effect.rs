@@ -20,6 +20,8 @@ impl Ring {
 ///
 /// "Memory" is the operation's: the message, or this member's contribution, which becomes the result; for an all-gather, room
 /// for all contributions with this member's at its place; for a reduction, memory of the length of one contribution, at any member.
+/// For a reduce-scatter it is a contribution of all parts, of which afterwards only this member's is the result. For a scatter or
+/// gather, see [`crate::Member::memory_bytes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// Fold the contents of a slot into memory.

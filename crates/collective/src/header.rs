@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_header_has_one_encoding(bytes in any::<[u8; HEADER_BYTES]>(), kind in 0..8_u8, gap: bool) {
+        fn every_header_has_one_encoding(bytes in any::<[u8; HEADER_BYTES]>(), kind in 0..12_u8, gap: bool) {
             let mut bytes = bytes;
             bytes[40] = kind;
             if gap {
@@ -113,7 +113,7 @@ mod tests {
                         && bytes[16..24] == [0; 8]
                         && bytes[45] == 0;
                     prop_assert!(
-                        !(1..=5).contains(&kind)
+                        !(1..=9).contains(&kind)
                             || bytes[47] == 0
                             || bytes[45] > 1
                             || bytes[46] != 0

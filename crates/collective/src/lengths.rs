@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{Call, Choice, Kind, Way};
+use crate::{Call, Choice, Kind, Way, links::ALL_PAIRS_MAX};
 
 /// On a ring each member has a part of at least so many bytes of its own: below, the number of steps counts.
 const CHUNK_BYTES_MIN: u64 = 4096;
@@ -16,7 +16,7 @@ const CHUNK_BYTES_MIN: u64 = 4096;
 pub struct Lengths {
     /// `degree`: that of reductions along trees; 1 to 65,536.
     pub degree: u32,
-    /// `exchange`: all-reduces and barriers of at most so many bytes go by exchange; of two members all that are not long.
+    /// `exchange`: all-reduces, reduce-scatters and barriers of at most so many bytes go by exchange; of two members all that are not long.
     pub exchange_bytes: u64,
     /// `long`: messages of at least so many bytes are long: they go from memory to memory, in blocks.
     pub long_bytes: u64,
@@ -48,11 +48,11 @@ impl Lengths {
     fn are_long(&self, call: &Call, members: u32) -> bool {
         let bytes = match call.kind {
             Kind::Barrier | Kind::Close => return false,
-            Kind::AllGather => call.bytes.saturating_mul(members.into()),
-            _ => call.bytes,
+            _ => call.all_bytes(members),
         };
         // A chain has as many hops as a ring, and a whole block on each.
-        let is_chain = call.kind == Kind::AllReduce && !call.is_commutative();
+        let is_chain =
+            matches!(call.kind, Kind::AllReduce | Kind::ReduceScatter) && !call.is_commutative();
         let is_divided = !is_chain || self.have_chunks(call, members);
         members > 1 && bytes > 0 && bytes >= self.long_bytes && is_divided
     }
@@ -73,14 +73,19 @@ impl Lengths {
                 Kind::Broadcast => Way::Circulant,
                 _ if !call.is_commutative() => Way::Chain,
                 Kind::Reduce => Way::Ring,
+                Kind::Scatter | Kind::Gather => match members {
+                    0..=ALL_PAIRS_MAX if self.have_chunks(call, members) => Way::Direct,
+                    _ => Way::Circulant,
+                },
                 _ if self.have_chunks(call, members) => Way::Ring,
                 _ => Way::Halving,
             };
             return Choice::in_blocks(way, self.block_bytes.into(), call);
         }
-        let has_result_everywhere = call.kind == Kind::AllReduce || call.kind.is_barrier();
-        let is_short = members == 2 || call.bytes <= self.exchange_bytes;
-        let way = if has_result_everywhere && members > 1 && is_short {
+        let can_exchange =
+            matches!(call.kind, Kind::AllReduce | Kind::ReduceScatter) || call.kind.is_barrier();
+        let is_short = members == 2 || call.all_bytes(members) <= self.exchange_bytes;
+        let way = if can_exchange && members > 1 && is_short {
             Way::Exchange
         } else {
             Way::Trees { degree: call.kind.goes_up().then_some(self.degree) }

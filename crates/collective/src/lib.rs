@@ -1,7 +1,7 @@
 //! Collective operations of a team: broadcast, reduction and what is made of them, for messages where steps count and
 //! not bandwidth. Pure: no I/O, no clock, no thread.
 //!
-//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], [`Partners`], [`Halving`], [`RingRounds`], on the [`links`] of a member; which of
+//! Who writes to whom: [`BroadcastTree`], [`ReductionTree`], [`PartTree`], [`Partners`], [`Halving`], [`RingRounds`], on the [`links`] of a member; which of
 //! these an operation takes: [`Settings::choice`], by what it costs: [`model`].
 //! What a reduction computes: [`fold`](fold()) with an [`Op`] on elements of a [`Type`], or a [`Function`] of the user's.
 //! [`Member`] is one member: calls, writes of others and freed slots go in, [`Effect`]s come out, which a caller with memory
@@ -33,8 +33,11 @@ pub mod model;
 mod op;
 mod operation;
 mod pairwise;
-mod part;
+mod part_tree;
 mod partners;
+mod parts;
+mod pieces;
+mod place;
 mod reduction;
 mod reduction_tree;
 mod ring;
@@ -60,6 +63,7 @@ pub use lengths::{InvalidLengths, Lengths};
 pub use links::{ALL_PAIRS_MAX, links};
 pub use member::Member;
 pub use op::{Op, UnknownOp, Unsupported};
+pub use part_tree::{Branch, PartTree};
 pub use partners::{Meeting, Partners};
 pub use reduction::Reduction;
 pub use reduction_tree::ReductionTree;

@@ -7,7 +7,9 @@ use crate::{
     exchange::{Exchange, Step},
     grants::{Grant, Grants},
     operation::Operation,
-    part::{Incoming, Outgoing},
+    parts::Parts,
+    pieces::Pieces,
+    place::Piece,
     ring,
     settings::Settings,
     transfers::{Receive, Send, Transfers},
@@ -97,6 +99,16 @@ impl Member {
         }
         self.choices.push_back((call, choice));
         choice
+    }
+
+    /// Returns the length in bytes of this member's memory for a call: [`Call::all_bytes`], but in a scatter or gather only at the
+    /// root. Other members have their part there, first, and parts on their way to and from others behind it.
+    pub fn memory_bytes(&mut self, call: &Call) -> u64 {
+        if !call.kind.has_parts_at_root() {
+            return call.all_bytes(self.settings.members);
+        }
+        let way = self.choice(call).way;
+        Parts::of(call, way, &self.settings).memory_bytes()
     }
 
     /// Returns how many operations were called.
@@ -451,21 +463,21 @@ impl Member {
         for Step { outgoing, incoming, folds } in &mut exchange.steps {
             if let Some(outgoing) = outgoing {
                 self.send(number, call, Ring::Up, outgoing, ready);
-                ready = outgoing.pieces;
+                ready = outgoing.done;
             }
             let Some(incoming) = incoming else { continue };
-            while incoming.pieces < ready
-                && let Some((contents, at)) = self.receive(number, &call, Ring::Up, incoming)?
+            while incoming.done < ready
+                && let Some((contents, at)) = self.receive(number, Ring::Up, incoming)?
             {
                 let effect = if *folds {
-                    let is_left = incoming.from < self.settings.rank;
+                    let is_left = incoming.peer < self.settings.rank;
                     Effect::Fold { is_left, operation: number, contents, at }
                 } else {
                     Effect::Copy { operation: number, contents, at }
                 };
                 self.used(effect, contents)?;
             }
-            ready = incoming.pieces;
+            ready = incoming.done;
         }
         Ok(())
     }
@@ -475,9 +487,8 @@ impl Member {
         // A piece is folded once that of the member before is.
         let mut limit = u64::MAX;
         for child in &mut up.children {
-            while child.pieces < limit
-                && let Some((contents, at)) =
-                    self.receive(number, &operation.call, Ring::Up, child)?
+            while child.done < limit
+                && let Some((contents, at)) = self.receive(number, Ring::Up, child)?
             {
                 let effect = if up.gathers {
                     Effect::Copy { operation: number, contents, at }
@@ -487,7 +498,7 @@ impl Member {
                 self.used(effect, contents)?;
             }
             if !up.gathers {
-                limit = child.pieces;
+                limit = child.done;
             }
         }
         let ready = up.ready();
@@ -500,22 +511,21 @@ impl Member {
     fn advance_down(&mut self, number: u64, operation: &mut Operation) -> Result<(), Fault> {
         let Some(down) = &mut operation.down else { return Ok(()) };
         if let Some(parent) = &mut down.parent {
-            while let Some((contents, at)) =
-                self.receive(number, &operation.call, Ring::Down, parent)?
-            {
+            while let Some((contents, at)) = self.receive(number, Ring::Down, parent)? {
                 down.present += 1;
                 self.used(Effect::Copy { operation: number, contents, at }, contents)?;
             }
         } else if let Some(up) = &operation.up {
-            down.present = match up.gathers {
-                // Pieces of the whole are not those of the contributions.
+            down.present = match up.gathers || down.scatters {
+                // Pieces of the whole are not those of the contributions, or of the parts.
                 true if up.is_ready() => down.pieces,
                 true => 0,
                 false => up.ready(),
             };
         }
+        let ready = down.ready();
         for child in &mut down.children {
-            self.send(number, operation.call, Ring::Down, child, down.present);
+            self.send(number, operation.call, Ring::Down, child, ready);
         }
         Ok(())
     }
@@ -524,30 +534,27 @@ impl Member {
     fn receive(
         &mut self,
         number: u64,
-        call: &Call,
         ring: Ring,
-        from: &mut Incoming,
+        from: &mut Pieces,
     ) -> Result<Option<(Contents, u64)>, Fault> {
-        let (slots, piece_bytes) = (self.settings.slots, self.settings.piece_bytes(call));
-        let index = self.index(from.from);
+        let slots = self.settings.slots;
+        let index = self.index(from.peer);
         let incoming = &mut self.links[index].incoming[ring as usize];
-        if from.pieces == from.total || incoming.operations.front() != Some(&number) {
+        if from.are_done() || incoming.operations.front() != Some(&number) {
             return Ok(None);
         }
         let Some(header) = incoming.written.front() else { return Ok(None) };
-        let offset = from.pieces * piece_bytes;
-        let bytes = (from.place.end - from.place.start - offset).min(piece_bytes);
-        if (header.offset, u64::from(header.bytes)) != (offset, bytes) {
+        let Piece { offset, at, bytes } = from.next();
+        if (header.offset, header.bytes) != (offset, bytes) {
             let what = "a piece that is not the next";
-            return Err(Fault::Protocol { member: from.from, what });
+            return Err(Fault::Protocol { member: from.peer, what });
         }
-        let contents =
-            Contents { from: from.from, ring, slot: incoming.first(slots), bytes: header.bytes };
-        from.pieces += 1;
-        if from.pieces == from.total {
+        let contents = Contents { from: from.peer, ring, slot: incoming.first(slots), bytes };
+        from.done += 1;
+        if from.are_done() {
             incoming.operations.pop_front();
         }
-        Ok(Some((contents, from.place.start + offset)))
+        Ok(Some((contents, at)))
     }
 
     /// Has a slot's contents used, and frees the slot.
@@ -561,23 +568,19 @@ impl Member {
     }
 
     /// Writes pieces up to the first `ready`, as far as slots are free and it is the operation's turn.
-    fn send(&mut self, number: u64, call: Call, ring: Ring, target: &mut Outgoing, ready: u64) {
-        let (slots, piece_bytes) = (self.settings.slots, self.settings.piece_bytes(&call));
-        let length = target.place.end - target.place.start;
-        let total = self.settings.pieces(&call, length);
-        let index = self.index(target.to);
+    fn send(&mut self, number: u64, call: Call, ring: Ring, target: &mut Pieces, ready: u64) {
+        let slots = self.settings.slots;
+        let index = self.index(target.peer);
         let outgoing = &mut self.links[index].outgoing[ring as usize];
-        while target.pieces < ready
+        while target.done < ready.min(target.total)
             && outgoing.operations.front() == Some(&number)
             && let Some(slot) = outgoing.take(slots)
         {
-            let offset = target.pieces * piece_bytes;
-            let bytes = (length - offset).min(piece_bytes) as u32;
+            let Piece { offset, at, bytes } = target.next();
             let header = Header { operation: number, call, offset, bytes, flag: 1 };
-            let at = target.place.start + offset;
-            self.effects.push_back(Effect::Write { to: target.to, ring, slot, at, header });
-            target.pieces += 1;
-            if target.pieces == total {
+            self.effects.push_back(Effect::Write { to: target.peer, ring, slot, at, header });
+            target.done += 1;
+            if target.are_done() {
                 outgoing.operations.pop_front();
             }
         }

@@ -1,7 +1,7 @@
 //! Which part of the contributions goes where in a ring all-reduce.
 
 /// The rounds of an all-reduce on a ring: reduce-scatter, then all-gather. Contributions are cut into as many chunks as there are
-/// members. Chunk c starts at member c, is folded at each member up to c - 1, and goes on from there as the result.
+/// members. Chunk c starts at member c + 1, is folded at each member up to c, and goes on from there as the result.
 ///
 /// Cost for n members and m bytes: 2 (n-1) rounds, in each of which every member sends a chunk to the next rank; 2 m (n-1) / n
 /// bytes sent by each.
@@ -32,7 +32,7 @@ impl RingRounds {
 
     /// Returns the chunk that a member sends in a round.
     pub fn sent(&self, rank: u32, round: u32) -> u32 {
-        (rank + 2 * self.members - round % self.members) % self.members
+        (rank + 2 * self.members - 1 - round % self.members) % self.members
     }
 
     /// Returns the chunk that a member receives in a round: what the member before it sends.

@@ -9,6 +9,8 @@ use schedule::{Algorithm, Schedule};
 use crate::{
     BroadcastTree, Call, Choice, Chunks, Halving, Kind, RingRounds, Way,
     links::ALL_PAIRS_MAX,
+    parts::Parts,
+    place::Place,
     settings::Settings,
     transfers::{Order, Transfers},
 };
@@ -25,17 +27,19 @@ struct Route<'a> {
 pub(crate) fn transfers(call: &Call, choice: Choice, settings: &Settings) -> Transfers {
     let Choice { way, block_bytes } = choice;
     let order = match way {
+        _ if call.kind.has_parts_at_root() => Order::Rounds,
         Way::Circulant => Order::Sends,
         Way::Halving => Order::Rounds,
         _ => Order::Blocks,
     };
     let mut route = Route { settings, call, block_bytes, transfers: Transfers::new(order) };
     match (way, call.kind) {
-        (Way::Circulant, _) => route.circulant(),
+        (Way::Circulant | Way::Direct, Kind::Scatter) => route.scatter(way),
+        (Way::Circulant | Way::Direct, Kind::Gather) => route.gather(way),
+        (Way::Circulant | Way::Direct, _) => route.circulant(),
         (Way::Halving, _) => route.halving(),
-        (Way::Ring, Kind::AllReduce) => route.ring_all_reduce(),
-        (Way::Ring, Kind::AllGather) => route.ring_all_gather(),
-        (Way::Ring, _) => route.ring_reduce(),
+        (Way::Ring, Kind::Reduce) => route.ring_reduce(),
+        (Way::Ring, _) => route.ring(),
         (Way::Chain, Kind::AllReduce) => route.chain_all_reduce(),
         (Way::Chain, _) => route.chain_reduce(),
         (Way::Trees { .. } | Way::Exchange, _) => {}
@@ -56,14 +60,12 @@ impl Route<'_> {
         starts.map(move |start| start..range.end.min(start + block_bytes))
     }
 
-    /// Returns where a chunk is: in an all-gather, a contribution.
+    /// Returns where a chunk is: a member's part, if there are parts.
     fn place(&self, index: u32) -> Range<u64> {
-        match self.call.kind {
-            Kind::AllGather => {
-                u64::from(index) * self.call.bytes..(u64::from(index) + 1) * self.call.bytes
-            }
-            _ => self.chunk(index),
+        if self.call.kind.has_parts() {
+            return u64::from(index) * self.call.bytes..(u64::from(index) + 1) * self.call.bytes;
         }
+        self.chunk(index)
     }
 
     /// Returns the blocks of chunks, in their order.
@@ -117,24 +119,24 @@ impl Route<'_> {
         send_until(&mut self.transfers, &came, u64::MAX);
     }
 
-    /// Reduce-scatter and all-gather on a ring: [`RingRounds`].
-    fn ring_all_reduce(&mut self) {
+    /// Reduce-scatter and all-gather on a ring: [`RingRounds`]; or one of both.
+    fn ring(&mut self) {
         let Settings { members, rank, .. } = *self.settings;
         let (next, previous) = (self.at(1), self.at(members - 1));
         // By chunk: the first receive of its last round, and the first send of its first.
         let mut came = vec![None; members as usize];
         let mut left = vec![None; members as usize];
         let rounds = RingRounds::new(members);
-        for round in 0..rounds.rounds() {
+        for round in self.half_or_both(rounds.rounds()) {
             let sent = rounds.sent(rank, round);
-            for (offset, block) in (0..).zip(self.blocks(self.chunk(sent))) {
+            for (offset, block) in (0..).zip(self.blocks(self.place(sent))) {
                 let after = came[sent as usize].map(|first: u32| first + offset);
                 let index = self.transfers.send(next, block, after);
                 left[sent as usize].get_or_insert(index);
             }
             let (received, folds) = (rounds.received(rank, round), rounds.folds(round));
             let mut first = None;
-            for (offset, block) in (0..).zip(self.blocks(self.chunk(received))) {
+            for (offset, block) in (0..).zip(self.blocks(self.place(received))) {
                 let after = if folds { None } else { left[received as usize] };
                 let after = after.map(|first: u32| first + offset);
                 let index = self.transfers.receive(previous, block, folds, after);
@@ -144,7 +146,16 @@ impl Route<'_> {
         }
     }
 
-    /// Reduce-scatter and all-gather on the circulant graph: [`Halving`]; of an all-gather the second half only.
+    /// Returns those of so many rounds that the call takes: the first half is a reduce-scatter, the second an all-gather.
+    fn half_or_both(&self, rounds: u32) -> Range<u32> {
+        match self.call.kind {
+            Kind::ReduceScatter => 0..rounds / 2,
+            Kind::AllGather => rounds / 2..rounds,
+            _ => 0..rounds,
+        }
+    }
+
+    /// Reduce-scatter and all-gather on the circulant graph: [`Halving`]; or one of both.
     fn halving(&mut self) {
         let rank = self.settings.rank;
         let rounds = Halving::new(self.settings.members);
@@ -157,9 +168,7 @@ impl Route<'_> {
         let (mut last, mut before) = (None, None);
         // By round of the first half: its first send, which reads the memory of a round of the second half, block by block.
         let mut read = Vec::new();
-        let gathers = self.call.kind == Kind::AllGather;
-        let first = if gathers { rounds.rounds() / 2 } else { 0 };
-        for round in first..rounds.rounds() {
+        for round in self.half_or_both(rounds.rounds()) {
             let (to, from, folds) =
                 (rounds.to(rank, round), rounds.from(rank, round), rounds.folds(round));
             let mut sends = None;
@@ -184,25 +193,6 @@ impl Route<'_> {
                 let index = self.transfers.receive(from, block, folds, after);
                 made.push((start, index));
                 last = Some(index);
-            }
-        }
-    }
-
-    /// Contributions on a ring: m (n-1).
-    fn ring_all_gather(&mut self) {
-        let Settings { members, rank, .. } = *self.settings;
-        let (next, previous) = (self.at(1), self.at(members - 1));
-        let mut came: Option<u32> = None;
-        for round in 0..members - 1 {
-            let sent = (rank + members - round) % members;
-            for (offset, block) in (0..).zip(self.blocks(self.place(sent))) {
-                self.transfers.send(next, block, came.map(|first| first + offset));
-            }
-            let received = (sent + members - 1) % members;
-            came = None;
-            for block in self.blocks(self.place(received)) {
-                let index = self.transfers.receive(previous, block, false, None);
-                came.get_or_insert(index);
             }
         }
     }
@@ -238,17 +228,27 @@ impl Route<'_> {
         }
     }
 
-    /// Folded from the highest rank to rank 0, and from there to the root: 2 m at most. In the order of ranks.
+    /// Folded from the highest rank to rank 0, and from there to the root: 2 m at most; of a reduce-scatter, each part from there to its
+    /// member. In the order of ranks.
     fn chain_reduce(&mut self) {
+        if self.call.kind == Kind::Reduce {
+            return self.chain_reduce_to(self.call.root, 0..self.call.bytes);
+        }
+        for member in 0..self.settings.members {
+            self.chain_reduce_to(member, self.place(member));
+        }
+    }
+
+    fn chain_reduce_to(&mut self, root: u32, place: Range<u64>) {
         let Settings { members, rank, .. } = *self.settings;
         let path = match members {
-            0..=ALL_PAIRS_MAX if self.call.root != 0 => vec![0, self.call.root],
-            _ => BroadcastTree::new(members, 0).path(self.call.root),
+            0..=ALL_PAIRS_MAX if root != 0 => vec![0, root],
+            _ => BroadcastTree::new(members, 0).path(root),
         };
         let at = path.iter().position(|&member| member == rank);
         let before = at.and_then(|at| path.get(at.checked_sub(1)?)).copied();
         let behind = at.and_then(|at| path.get(at + 1)).copied();
-        for block in self.blocks(0..self.call.bytes) {
+        for block in self.blocks(place) {
             let folded = (rank < members - 1)
                 .then(|| self.transfers.receive(rank + 1, block.clone(), true, None));
             let sent = (rank > 0).then(|| self.transfers.send(rank - 1, block.clone(), folded));
@@ -260,5 +260,48 @@ impl Route<'_> {
                 self.transfers.send(behind, block, complete);
             }
         }
+    }
+
+    /// Parts from the root along the [`crate::PartTree`], against the order of their places: those that go on come first.
+    fn scatter(&mut self, way: Way) {
+        let parts = Parts::of(self.call, way, self.settings);
+        let mut came = Vec::new();
+        if let Some(parent) = parts.parent() {
+            for block in self.blocks_at(&parts.own()).into_iter().rev() {
+                let start = block.start;
+                came.push((start, self.transfers.receive(parent, block, false, None)));
+            }
+        }
+        for (child, place) in parts.children() {
+            for block in self.blocks_at(&place).into_iter().rev() {
+                // Its last bytes to come are its first.
+                let before = came.partition_point(|&(start, _)| start > block.start);
+                let after = came.get(before).map(|&(_, index)| index);
+                self.transfers.send(child, block, after);
+            }
+        }
+    }
+
+    /// Parts to the root: a scatter backwards.
+    fn gather(&mut self, way: Way) {
+        let parts = Parts::of(self.call, way, self.settings);
+        let mut came = Vec::new();
+        for (child, place) in parts.children().rev() {
+            for block in self.blocks_at(&place) {
+                let start = block.start;
+                came.push((start, self.transfers.receive(child, block, false, None)));
+            }
+        }
+        let Some(parent) = parts.parent() else { return };
+        for block in self.blocks_at(&parts.own()) {
+            let behind = came.partition_point(|&(start, _)| start < block.end);
+            let after = behind.checked_sub(1).map(|last| came[last].1);
+            self.transfers.send(parent, block, after);
+        }
+    }
+
+    /// Returns the blocks of a place, in order.
+    fn blocks_at(&self, place: &Place) -> Vec<Range<u64>> {
+        self.blocks(place.first.clone()).chain(self.blocks(place.second.clone())).collect()
     }
 }

@@ -7,16 +7,18 @@ use crate::Call;
 /// How the messages of an operation go. [`crate::Settings::choice`] chooses one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Way {
-    /// Through slots: contributions up the [`crate::ReductionTree`] of this degree (`None`: there are no contributions), and a
-    /// message or result down the [`crate::BroadcastTree`].
+    /// Through slots: contributions up the [`crate::ReductionTree`] of this degree (`None`: nothing is folded), and a
+    /// message or result down the [`crate::BroadcastTree`]; parts along the [`crate::PartTree`].
     Trees {
         /// Of the reduction tree.
         degree: Option<u32>,
     },
     /// Through slots, between pairs of members: see [`crate::Partners`].
     Exchange,
-    /// In blocks from memory to memory, on the circulant graph.
+    /// In blocks from memory to memory, on the circulant graph; of a scatter or gather, along the [`crate::PartTree`].
     Circulant,
+    /// In blocks from memory to memory, between the root and each other member.
+    Direct,
     /// In blocks from memory to memory, on the circulant graph: see [`crate::Halving`].
     Halving,
     /// In blocks from memory to memory, around all members: see [`crate::RingRounds`].
@@ -37,6 +39,7 @@ impl Way {
             Self::Trees { .. } => "trees",
             Self::Exchange => "exchange",
             Self::Circulant => "circulant",
+            Self::Direct => "direct",
             Self::Halving => "halving",
             Self::Ring => "ring",
             Self::Chain => "chain",

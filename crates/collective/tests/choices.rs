@@ -8,13 +8,21 @@ use proptest::prelude::*;
 
 const ROOM: u32 = 32 << 10;
 
-const KINDS: [Kind; 5] =
-    [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
+const KINDS: [Kind; 8] = [
+    Kind::Barrier,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::AllReduce,
+    Kind::AllGather,
+    Kind::ReduceScatter,
+    Kind::Scatter,
+    Kind::Gather,
+];
 
 fn call(kind: Kind, bytes: u64, commutes: bool) -> Call {
     let element = Reduction::new(Type::F32, Op::Sum).unwrap();
     let mut call = match kind {
-        Kind::Reduce | Kind::AllReduce => Call::folding(kind, 0, bytes / 4 * 4, &element),
+        _ if kind.folds() => Call::folding(kind, 0, bytes / 4 * 4, &element),
         Kind::Barrier => Call::new(kind, 0, 0),
         _ => Call::new(kind, 0, bytes),
     };
@@ -122,6 +130,11 @@ fn ways_follow_costs() {
     assert_eq!(way("Tt=0.01", Kind::Broadcast, 16, 4), "trees");
     assert_eq!(way("Tt=0.01", Kind::Broadcast, 16, 1 << 20), "circulant");
     assert_eq!(way("Tt=0.01", Kind::Barrier, 9, 0), "exchange");
+    assert_eq!(way("Tt=0.01", Kind::ReduceScatter, 16, 4), "exchange");
+    assert_eq!(way("Tt=0.01", Kind::ReduceScatter, 16, 4 << 10), "halving");
+    assert_eq!(way("Tt=0.01", Kind::Scatter, 16, 4), "trees");
+    assert_eq!(way("Tt=0.01", Kind::Gather, 100, 64 << 10), "circulant");
+    assert_eq!(way("Tt=0.01,Tw=10,Mc=8", Kind::Gather, 16, 1 << 20), "direct");
     // Trees have half as many writes, or fewer.
     assert_eq!(way("Tt=0.01,Tw=10,Mc=8", Kind::AllReduce, 16, 4), "trees of degree 3");
 }

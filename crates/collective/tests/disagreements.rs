@@ -34,13 +34,16 @@ fn found(members: u32, other: u32, different: Call, long_bytes: u64, seed: u64) 
 
 proptest! {
     #[test]
-    fn are_found_and_named(members in 2_u32..12, other: u32, seed: u64, which in 0_usize..5, long in 0_usize..3) {
+    fn are_found_and_named(members in 2_u32..12, other: u32, seed: u64, which in 0_usize..8, long in 0_usize..3) {
         let other = other % members;
         let different = [
             Call::new(Kind::AllReduce, 0, 32),
             Call::new(Kind::Broadcast, 1, 32),
             Call::new(Kind::Broadcast, 0, 48),
             Call::new(Kind::Barrier, 0, 0),
+            Call::new(Kind::Scatter, 0, 32),
+            Call::new(Kind::Gather, 1, 32),
+            Call::folding(Kind::ReduceScatter, 0, 32, &Reduction::new(Type::U32, Op::Sum).unwrap()),
             Call::folding(Kind::Broadcast, 0, 32, &Reduction::new(Type::U32, Op::Sum).unwrap()),
         ][which];
         let (finder, fault) = found(members, other, different, [u64::MAX, 1, 40][long], seed);

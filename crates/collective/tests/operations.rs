@@ -1,12 +1,22 @@
 //! Operations of all kinds, in any order of events: results, order of folds, and slots that are used again.
 
-use collective::{Call, Kind, Lengths, Settings, Ways, model::Parameters};
+use collective::{ALL_PAIRS_MAX, Call, Kind, Lengths, Settings, Way, Ways, model::Parameters};
 use proptest::prelude::*;
 
 use crate::world::{Dice, ELEMENT_BYTES, World, blends, maps, sums};
 
-const KINDS: [Kind; 5] =
-    [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
+const KINDS: [Kind; 8] = [
+    Kind::Barrier,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::AllReduce,
+    Kind::AllGather,
+    Kind::ReduceScatter,
+    Kind::Scatter,
+    Kind::Gather,
+];
+
+const ROOTED: [Kind; 4] = [Kind::Broadcast, Kind::Reduce, Kind::Scatter, Kind::Gather];
 
 fn settings(members: u32, slots: u32, degree: u32) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 21;
@@ -24,7 +34,7 @@ fn with(settings: Settings, change: impl FnOnce(&mut Lengths)) -> Settings {
 /// Elements are longer than the least room of a slot allows to be cut anywhere.
 fn new_call(kind: Kind, root: u32, bytes: u64) -> Call {
     match kind {
-        Kind::Reduce | Kind::AllReduce => Call::folding(kind, root, bytes, &maps()),
+        _ if kind.folds() => Call::folding(kind, root, bytes, &maps()),
         _ => Call::new(kind, root, bytes),
     }
 }
@@ -44,8 +54,7 @@ fn with_long(settings: Settings) -> Settings {
 
 fn any_call(dice: &mut Dice, members: u32) -> Call {
     let kind = KINDS[dice.below(KINDS.len())];
-    let has_root = matches!(kind, Kind::Broadcast | Kind::Reduce);
-    let root = if has_root { dice.below(members as usize) as u32 } else { 0 };
+    let root = if ROOTED.contains(&kind) { dice.below(members as usize) as u32 } else { 0 };
     let elements = if kind == Kind::Barrier { 0 } else { [0, 1, 2, 3, 9, 40][dice.below(6)] };
     let call = new_call(kind, root, (elements * ELEMENT_BYTES) as u64);
     if dice.below(2) == 0 { commuting(call) } else { call }
@@ -70,10 +79,8 @@ fn every_number_of_members_degree_and_root() {
             .filter(|&it| (1..members.max(2)).contains(&it));
         for degree in degrees {
             let roots = (0..members).step_by(1 + members as usize / 16);
-            let with_root = roots.flat_map(|root| {
-                [Kind::Broadcast, Kind::Reduce].map(|kind| new_call(kind, root, 80))
-            });
-            let without = [Kind::AllReduce, Kind::AllGather, Kind::Barrier]
+            let with_root = roots.flat_map(|root| ROOTED.map(|kind| new_call(kind, root, 80)));
+            let without = [Kind::AllReduce, Kind::AllGather, Kind::ReduceScatter, Kind::Barrier]
                 .map(|kind| new_call(kind, 0, if kind == Kind::Barrier { 0 } else { 80 }));
             let calls: Vec<Call> = with_root.chain(without).collect();
             run(&settings(members, 4, degree), &calls, 2, u64::from(members * 100 + degree));
@@ -85,9 +92,10 @@ fn every_number_of_members_degree_and_root() {
 fn exchanges_with_every_number_of_members() {
     for members in (2..=33).chain([47, 63, 64, 65, 100]) {
         let lengths = [0, 16, 48, 160];
-        let folded = lengths.map(|bytes| new_call(Kind::AllReduce, 0, bytes));
-        let calls: Vec<Call> = folded
+        let folded = [Kind::AllReduce, Kind::ReduceScatter]
             .into_iter()
+            .flat_map(|kind| lengths.map(|bytes| new_call(kind, 0, bytes)));
+        let calls: Vec<Call> = folded
             .flat_map(|call| [call, commuting(call), new_call(Kind::Barrier, 0, 0)])
             .collect();
         let settings = with(settings(members, 2, 3), |it| it.exchange_bytes = 48);
@@ -99,13 +107,13 @@ fn exchanges_with_every_number_of_members() {
 fn long_operations_with_every_number_of_members_and_root() {
     for members in (2..=24).chain([31, 32, 33, 47, 64]) {
         let roots = (0..members).step_by(1 + members as usize / 8);
-        let with_root = roots
-            .flat_map(|root| [Kind::Broadcast, Kind::Reduce].map(|kind| new_call(kind, root, 320)));
+        let with_root = roots.flat_map(|root| ROOTED.map(|kind| new_call(kind, root, 320)));
         // Chunks of a ring are of different lengths, and some of no bytes.
         let without = [
             new_call(Kind::AllReduce, 0, 320),
             new_call(Kind::AllReduce, 0, u64::from(members) * 80 + 48),
             new_call(Kind::AllGather, 0, 320),
+            new_call(Kind::ReduceScatter, 0, 320),
         ];
         let calls: Vec<Call> =
             with_root.chain(without).flat_map(|call| [call, commuting(call)]).collect();
@@ -124,16 +132,39 @@ fn halving_with_every_number_of_members() {
             .flat_map(|elements| {
                 let bytes = elements * ELEMENT_BYTES as u64;
                 let gathered = new_call(Kind::AllGather, 0, bytes.div_ceil(members.into()));
-                [commuting(new_call(Kind::AllReduce, 0, bytes)), gathered]
+                let part = elements.div_ceil(members.into()) * ELEMENT_BYTES as u64;
+                [(Kind::AllReduce, bytes), (Kind::ReduceScatter, part)]
+                    .map(|(kind, bytes)| commuting(new_call(kind, 0, bytes)))
+                    .into_iter()
+                    .chain([gathered])
             })
             .collect();
         for (call, block_bytes) in calls.iter().flat_map(|call| [(call, 1), (call, 50)]) {
             let settings = with(settings(members, 2, 3), |it| {
-                let all = if call.kind == Kind::AllGather { members } else { 1 };
-                (it.long_bytes, it.block_bytes) = (call.bytes * u64::from(all), block_bytes);
+                (it.long_bytes, it.block_bytes) = (call.all_bytes(members), block_bytes);
             });
-            assert_eq!(settings.choice(call).way, collective::Way::Halving);
+            assert_eq!(settings.choice(call).way, Way::Halving);
             run(&settings, &[*call; 3], 2, u64::from(members));
+        }
+    }
+}
+
+/// Parts along the tree of a scatter, in blocks that hold several parts, or less than one.
+#[test]
+fn parts_in_blocks_with_every_number_of_members_and_root() {
+    for members in (2..=24).chain([31, 32, 33, 47, 64]) {
+        let roots = (0..members).step_by(1 + members as usize / 8);
+        let calls: Vec<Call> = roots
+            .flat_map(|root| [Kind::Scatter, Kind::Gather].map(|kind| new_call(kind, root, 24)))
+            .collect();
+        for (block_bytes, way) in [(10, Way::Direct), (10, Way::Circulant), (70, Way::Circulant)] {
+            let settings = with(settings(members, 2, 3), |it| {
+                it.long_bytes = if way == Way::Direct { 24 } else { 25 };
+                it.block_bytes = block_bytes;
+            });
+            let is_linked = members <= ALL_PAIRS_MAX || way != Way::Direct;
+            assert!(!is_linked || calls.iter().all(|call| settings.choice(call).way == way));
+            run(&settings, &calls, 3, u64::from(members));
         }
     }
 }

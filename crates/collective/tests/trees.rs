@@ -1,6 +1,8 @@
 //! The trees: each member once, both ends agree, the number of steps, and the order of folds.
 
-use collective::{ALL_PAIRS_MAX, BroadcastTree, ReductionTree, links};
+use std::ops::Range;
+
+use collective::{ALL_PAIRS_MAX, BroadcastTree, PartTree, ReductionTree, links};
 use proptest::prelude::*;
 
 fn ceil_log2(members: u32) -> u32 {
@@ -33,6 +35,32 @@ fn check_broadcast(members: u32, root: u32) {
         assert!(path.windows(2).all(|pair| tree.parent(pair[1]) == Some(pair[0])));
     }
     assert!(reached.iter().all(|&reached| reached));
+}
+
+/// Hands ranges of numbers down the tree; each member has to get its own.
+fn check_parts(members: u32, root: u32) {
+    let tree = PartTree::new(members, root);
+    let mut has: Vec<Range<u32>> = vec![0..0; members as usize];
+    has[root as usize] = 0..members;
+    let by_number = |number| tree.branch(tree.rank(number));
+    for number in 0..members {
+        // Parents come first.
+        let (rank, branch) = (tree.rank(number), by_number(number));
+        assert_eq!((tree.number(rank), branch.subtree.start), (number, number));
+        assert_eq!(has[rank as usize], branch.subtree);
+        let mut end = branch.subtree.end;
+        for child in &branch.children {
+            assert_eq!(child.end, end, "all behind go on");
+            end = child.start;
+            let (parent, round) = by_number(child.start).parent.unwrap();
+            assert_eq!(parent, number);
+            assert!(round < ceil_log2(members) && branch.parent.is_none_or(|(_, own)| own < round));
+            has[tree.rank(child.start) as usize] = child.clone();
+        }
+        assert_eq!(end, number + 1);
+    }
+    let direct = PartTree::direct(members, root).branch(root);
+    assert_eq!(direct.children.len() as u32, members - 1);
 }
 
 /// Folds names of ranks along the tree; what reaches rank 0 has to be in order.
@@ -72,6 +100,13 @@ fn every_broadcast_reaches_each_member_once() {
 }
 
 #[test]
+fn every_scatter_gives_each_member_its_part() {
+    for members in 1..=64 {
+        (0..members).for_each(|root| check_parts(members, root));
+    }
+}
+
+#[test]
 fn every_reduction_folds_each_member_once_in_order() {
     for members in 1..=64 {
         (1..members.max(2)).for_each(|degree| check_reduction(members, degree));
@@ -98,6 +133,9 @@ fn check_links(members: u32, degrees: &[u32], root: u32) {
             "both ends have the link"
         );
         assert!(tree.children(rank).all(|child| linked(rank, child)));
+        let parts = PartTree::new(members, root);
+        let children = parts.branch(rank).children;
+        assert!(children.iter().all(|child| linked(rank, parts.rank(child.start))));
         for &degree in degrees {
             let mut children = ReductionTree::new(members, degree).children(rank);
             assert!(children.all(|(_, child)| linked(rank, child)));
@@ -119,6 +157,7 @@ proptest! {
     #[test]
     fn large_teams(members in 65_u32..3000, seed in any::<u32>(), degree in 1_u32..40) {
         check_broadcast(members, seed % members);
+        check_parts(members, seed % members);
         check_reduction(members, degree);
         check_links(members.min(400), &[degree], seed % members.min(400));
     }

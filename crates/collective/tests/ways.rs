@@ -4,9 +4,9 @@ use collective::{
     Call, Choice, Chunks, Function, HEADER_BYTES, Halving, Kind, Lengths, Op, Partners, Reduction,
     RingRounds, Settings, Type, Way, Ways,
     model::{
-        Bounds, Parameters, Team, broadcast_us, chain_allreduce_us, circulant_us, exchange_us,
-        halving_allgather_us, halving_allreduce_us, line_reduce_us, ring_allgather_us,
-        ring_allreduce_us,
+        Bounds, Parameters, Team, broadcast_us, chain_allreduce_us, circulant_us, direct_us,
+        exchange_us, halving_allgather_us, halving_allreduce_us, halving_reduce_scatter_us,
+        line_reduce_us, ring_allgather_us, ring_allreduce_us, ring_reduce_scatter_us, scatter_us,
     },
 };
 use proptest::prelude::*;
@@ -21,8 +21,7 @@ fn settings(members: u32, ways: Ways) -> Settings {
 
 fn call(kind: Kind, bytes: u64) -> Call {
     let sum = Reduction::new(Type::U8, Op::Sum).unwrap();
-    let folds = matches!(kind, Kind::AllReduce | Kind::Reduce);
-    Call::of(kind, 0, bytes, folds.then_some(&sum))
+    Call::of(kind, 0, bytes, kind.folds().then_some(&sum))
 }
 
 fn way(kind: Kind, members: u32, bytes: u64) -> String {
@@ -85,8 +84,17 @@ fn ways_by_length_and_members() {
     assert_eq!(way(Kind::Barrier, 9, 0), "exchange");
     assert_eq!(way(Kind::AllGather, 64, 2 * KIB), "halving");
     assert_eq!(way(Kind::AllGather, 64, 4 * KIB), "ring");
+    assert_eq!(way(Kind::ReduceScatter, 64, 256), "exchange");
+    assert_eq!(way(Kind::ReduceScatter, 64, 257), "trees of degree 3");
+    assert_eq!(way(Kind::ReduceScatter, 64, 2 * KIB), "halving");
+    assert_eq!(way(Kind::ReduceScatter, 64, 4 * KIB), "ring");
+    for kind in [Kind::Scatter, Kind::Gather] {
+        assert_eq!(way(kind, 32, 4 * KIB - 1), "trees");
+        assert_eq!(way(kind, 32, 4 * KIB), "direct");
+        assert_eq!(way(kind, 33, 4 * KIB), "circulant");
+    }
     let keep_left = Function::new("left", 1, |_, _| ()).unwrap();
-    for kind in [Kind::AllReduce, Kind::Reduce] {
+    for kind in [Kind::AllReduce, Kind::Reduce, Kind::ReduceScatter] {
         let call = Call::of(kind, 0, 128 * KIB, Some(&keep_left.clone().into()));
         let ways = Ways::ByLength(Lengths::default());
         assert_eq!(settings(4, ways).choice(&call).way, Way::Chain);
@@ -238,6 +246,12 @@ fn times_by_hand() {
         8.94 + 2.0 * 38.94 + 20.0,
         8.94 + 3.0 * 38.94
     ));
+    // Three parts of a block each, from the root or in two rounds of two and one.
+    assert!(is_near(direct_us(4, 1000, 1000, PAPER), 8.94 + 20.0 + 18.94, 8.94 + 3.0 * 18.94));
+    let rounds_us = 2.0 * 8.94 + 30.0 + 2.0 * 2.0 * 2.7 + 1.9;
+    assert!((scatter_us(4, 1000, 1000, PAPER) - rounds_us).abs() < 1e-6);
+    let us = 8.94 + 3.0 * 38.94;
+    assert!(is_near(ring_reduce_scatter_us(4, 1000, 1000, folding), us, us));
     // Four hops, two of which fold; the member between sends each block twice.
     assert!(is_near(
         chain_allreduce_us(3, 2000, 1000, folding),
@@ -282,7 +296,15 @@ fn crossovers() {
 
 #[test]
 fn one_member_has_nothing_to_wait_for() {
-    for kind in [Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather, Kind::Barrier] {
+    for kind in [
+        Kind::Broadcast,
+        Kind::Reduce,
+        Kind::AllReduce,
+        Kind::AllGather,
+        Kind::Barrier,
+        Kind::ReduceScatter,
+        Kind::Scatter,
+    ] {
         let bytes = if kind == Kind::Barrier { 0 } else { 1 << 20 };
         let call = call(kind, bytes);
         for choice in team(1, PAPER).possible(&call) {
@@ -305,6 +327,10 @@ fn long_messages_take_the_time_of_their_bytes() {
             (Way::Circulant, Kind::Broadcast, 1.0),
             (Way::Ring, Kind::Reduce, 1.0),
             (Way::Ring, Kind::AllReduce, ring),
+            (Way::Ring, Kind::ReduceScatter, f64::from(members - 1)),
+            (Way::Halving, Kind::ReduceScatter, f64::from(members - 1)),
+            (Way::Direct, Kind::Scatter, f64::from(members - 1)),
+            (Way::Circulant, Kind::Gather, f64::from(members - 1)),
         ] {
             let Bounds { best_us, worst_us } = time(way, kind, members, 1 << 30);
             let least_us = factor * wire_us;
@@ -330,6 +356,9 @@ proptest! {
             halving_allreduce_us,
             halving_allgather_us,
             ring_allgather_us,
+            halving_reduce_scatter_us,
+            ring_reduce_scatter_us,
+            direct_us,
         ];
         for (index, way) in ways.into_iter().enumerate() {
             let (now, longer) = (way(members, bytes, block, parameters), way(members, bytes + 1, block, parameters));

@@ -131,23 +131,34 @@ fn fold(call: &Call, memory: &mut [u8], other: &[u8]) {
     by.fold(memory, other).unwrap();
 }
 
-/// What a member finds in its memory after an operation; `None` where that does not matter.
-fn expected(operation: u64, call: &Call, members: u32, rank: u32) -> Option<Vec<u8>> {
+/// What a member finds in its memory after an operation, from a position on; `None` where that does not matter.
+fn expected(operation: u64, call: &Call, members: u32, rank: u32) -> Option<(usize, Vec<u8>)> {
     let bytes = call.bytes as usize;
-    let all = (0..members).map(|rank| contribution(operation, rank, bytes));
+    let contributed = if call.kind == Kind::ReduceScatter { members as usize } else { 1 } * bytes;
+    let all = (0..members).map(|rank| contribution(operation, rank, contributed));
+    let place = bytes * rank as usize;
+    let part = |whole: Vec<u8>| whole[place..][..bytes].to_vec();
     let folded = |mut all: Vec<Vec<u8>>| {
         let mut first = all.remove(0);
         all.iter().for_each(|other| fold(call, &mut first, other));
         first
     };
-    match call.kind {
-        _ if is_blended(call) => None,
-        Kind::Broadcast => Some(contribution(operation, call.root, bytes)),
-        Kind::Reduce => (rank == call.root).then(|| folded(all.collect())),
-        Kind::AllReduce => Some(folded(all.collect())),
-        Kind::AllGather => Some(all.flatten().collect()),
-        _ => Some(Vec::new()),
-    }
+    let expected = match call.kind {
+        _ if is_blended(call) => return None,
+        Kind::Reduce if rank != call.root => return None,
+        Kind::Broadcast => contribution(operation, call.root, bytes),
+        Kind::Reduce | Kind::AllReduce => folded(all.collect()),
+        Kind::AllGather => all.flatten().collect(),
+        Kind::ReduceScatter => return Some((place, part(folded(all.collect())))),
+        Kind::Gather if rank == call.root => all.flatten().collect(),
+        Kind::Gather => contribution(operation, rank, bytes),
+        Kind::Scatter => {
+            let whole = contribution(operation, call.root, bytes * members as usize);
+            if rank == call.root { whole } else { part(whole) }
+        }
+        _ => Vec::new(),
+    };
+    Some((0, expected))
 }
 
 impl World {
@@ -210,13 +221,18 @@ impl World {
         let node = &mut self.nodes[rank as usize];
         let operation = node.calls.len() as u64;
         node.calls.push(call);
+        let bytes = node.core.memory_bytes(&call) as usize;
         let own = contribution(operation, rank, call.bytes as usize);
         let memory = match call.kind {
-            Kind::AllGather => {
-                let mut all = vec![0; own.len() * self.settings.members as usize];
-                all[own.len() * rank as usize..][..own.len()].copy_from_slice(&own);
+            Kind::AllGather | Kind::Gather => {
+                let mut all = vec![0; bytes];
+                let is_first = call.kind == Kind::Gather && rank != call.root;
+                let place = if is_first { 0 } else { own.len() * rank as usize };
+                all[place..][..own.len()].copy_from_slice(&own);
                 all
             }
+            Kind::Scatter if rank != call.root => vec![0xEE; bytes],
+            Kind::Scatter | Kind::ReduceScatter => contribution(operation, rank, bytes),
             Kind::Broadcast if rank != call.root => vec![0xEE; own.len()],
             _ => own,
         };
@@ -322,8 +338,9 @@ impl World {
                     let memory = node.memory.remove(&operation).unwrap();
                     let call = &node.calls[operation as usize];
                     let expected = expected(operation, call, self.settings.members, rank);
-                    if let Some(expected) = expected {
-                        assert_eq!(memory, expected, "{call:?}, operation {operation} at {rank}");
+                    if let Some((at, expected)) = expected {
+                        let found = &memory[at..][..expected.len()];
+                        assert_eq!(found, expected, "{call:?}, operation {operation} at {rank}");
                     } else if is_blended(call) {
                         self.results.insert((operation, rank), memory);
                     }

@@ -253,8 +253,44 @@ impl Endpoint {
         outcome
     }
 
+    /// Replaces a member's part by that of the root's array, which has the parts of all members and may be read-only.
+    fn scatter(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        root: u32,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let is_root = lock(&self.team).as_ref().is_some_and(|team| team.rank() == root);
+        let mut memory = if is_root { Memory::to_read(array)? } else { Memory::of(array)? };
+        // SAFETY: as for broadcast; a scatter writes nothing to the memory of its root.
+        let bytes = unsafe { memory.bytes() };
+        let outcome = self.run(py, |team| team.scatter(root, bytes, duration(timeout)));
+        memory.release(py);
+        outcome
+    }
+
+    /// Collects the parts of all members in the root's array; those of others may be read-only.
+    fn gather(
+        &self,
+        py: Python<'_>,
+        array: &Bound<'_, PyAny>,
+        root: u32,
+        timeout: Option<f64>,
+    ) -> PyResult<()> {
+        let is_root = lock(&self.team).as_ref().is_some_and(|team| team.rank() == root);
+        let mut memory = if is_root { Memory::of(array)? } else { Memory::to_read(array)? };
+        // SAFETY: as for broadcast; a gather writes to the memory of its root only.
+        let bytes = unsafe { memory.bytes() };
+        let outcome = self.run(py, |team| team.gather(root, bytes, duration(timeout)));
+        memory.release(py);
+        outcome
+    }
+
     /// Replaces the elements of an array, of the type with the first of these codes, by their combination over all members; with a root only there.
-    /// `is_mean`: by their sum, whatever the operator; other members have to say so, too.
+    /// `is_mean`: by their sum, whatever the operator; other members have to say so, too. `scatters`: only this member's part; the rest
+    /// is undefined.
+    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn reduce(
         &self,
         py: Python<'_>,
@@ -262,6 +298,7 @@ impl Endpoint {
         codes: (usize, usize),
         is_mean: bool,
         root: Option<u32>,
+        scatters: bool,
         timeout: Option<f64>,
     ) -> PyResult<()> {
         let (element, op) = type_and_operator(py, codes)?;
@@ -279,6 +316,8 @@ impl Endpoint {
         let timeout = duration(timeout);
         let mean = if is_mean { Some(mean_of(py, element)?) } else { None };
         let outcome = self.run(py, |team| match (root, &mean) {
+            (_, None) if scatters => team.reduce_scatter_bytes(bytes, element, op, timeout),
+            (_, Some(mean)) if scatters => team.reduce_scatter_by(bytes, mean, timeout),
             (None, None) => team.all_reduce_bytes(bytes, element, op, timeout),
             (Some(root), None) => team.reduce_bytes(root, bytes, element, op, timeout),
             (None, Some(mean)) => team.all_reduce_by(bytes, mean, timeout),

@@ -251,7 +251,6 @@ impl Context {
         let deadline = Deadline::after(joining.timeout);
         let links = self.join(joining, deadline, network.offers(), Reply::Links)?;
         let links = self.links(links, &settings.members, None)?;
-        let (number, rank, members) = (made.number, made.core.rank, made.core.members);
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
         if let Err(error) = driver.join(deadline) {
@@ -262,7 +261,44 @@ impl Context {
         if self.settings.progress == Progress::Thread {
             driver.start(&threads)?;
         }
-        Ok(Team::new(number, rank, members, driver, threads))
+        Ok(Team::new(settings, driver, threads))
+    }
+
+    /// Creates a team of those members of a team of this context that give the same color, ordered by key, and by rank where keys
+    /// are equal. Returns `None` without a color. All members of the team make this call, in the same order as operations; it
+    /// blocks for `timeout` at most.
+    ///
+    /// The new team has links of its own, and the settings of the team but for its number, which follows from the team's, from how
+    /// often that was split before, and from the color. Either team may end first.
+    ///
+    /// # Errors
+    /// As for [`Team::all_gather`], after which the team has failed; then, with the team as it was, as for
+    /// [`Context::create_team`].
+    ///
+    /// # Examples
+    /// ```
+    /// # fn split(context: &rdmc::Context, team: &rdmc::Team) -> Result<(), rdmc::Error> {
+    /// // A team for each machine of eight members, and one of the first members of all machines.
+    /// let timeout = std::time::Duration::from_secs(10);
+    /// let machine = context.split_team(team, Some(team.rank() / 8), 0, timeout)?;
+    /// let is_first = team.rank() % 8 == 0;
+    /// let first_members = context.split_team(team, is_first.then_some(0), 0, timeout)?;
+    /// # drop((machine, first_members));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split_team(
+        &self,
+        team: &Team,
+        color: Option<u32>,
+        key: i64,
+        timeout: Duration,
+    ) -> Result<Option<Team>, Error> {
+        let deadline = Deadline::after(timeout);
+        let agreed = team.agree(color, key, timeout)?;
+        let create =
+            |settings: TeamSettings| self.create_team(settings.connect_timeout(deadline.left()));
+        agreed.map(create).transpose()
     }
 
     /// Makes progress and runs callbacks; with [`Progress::Caller`] only. Waits up to `wait` if

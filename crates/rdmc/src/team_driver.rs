@@ -239,6 +239,33 @@ impl Driver {
         deadline: Deadline,
     ) -> Result<(), Error> {
         let mut turn = self.enter();
+        let Operation { kind, root, bytes, .. } = operation;
+        if kind.has_parts_at_root() {
+            let needed = turn.team.memory_bytes(kind, root, bytes, None)?;
+            // Parts of others pass through this member.
+            if let Ok(needed) = usize::try_from(needed)
+                && needed > memory.len()
+                && root != turn.team.rank()
+            {
+                let mut parts = vec![0; needed];
+                parts[..memory.len()].copy_from_slice(memory);
+                self.call_in(&mut turn, operation, &mut parts, deadline)?;
+                if kind == Kind::Scatter {
+                    memory.copy_from_slice(&parts[..memory.len()]);
+                }
+                return Ok(());
+            }
+        }
+        self.call_in(&mut turn, operation, memory, deadline)
+    }
+
+    fn call_in(
+        &self,
+        turn: &mut Turn<'_>,
+        operation: Operation,
+        memory: &mut [u8],
+        deadline: Deadline,
+    ) -> Result<(), Error> {
         let Operation { kind, root, bytes, by } = operation;
         if turn.team.is_long(kind, bytes, by.as_ref()) {
             return transport::lend(memory, |region| {

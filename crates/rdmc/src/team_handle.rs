@@ -1,6 +1,14 @@
 //! An application's handle to a team.
 
-use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use collective::{Element, Function, Kind, Op, Reduction, Type, bytes_of, bytes_of_mut};
 use session::{Deadline, Threads};
@@ -8,11 +16,11 @@ use team::{Counters as TeamCounters, Failure as TeamFailure, Memory};
 use transport::Region;
 
 use crate::{
-    Error, Prepared,
+    Error, Prepared, TeamSettings,
     team_driver::{Driver, Operation},
 };
 
-/// A fixed, ordered list of members that call operations together: broadcast, reductions, and operations
+/// A fixed, ordered list of members that call operations together: broadcast, scatter, gather, reductions, and operations
 /// composed of these, for messages of 4 bytes to a few MiB, where the number of steps dominates.
 ///
 /// All members have to make the same calls in the same order; the i-th call at each member belongs to the same
@@ -35,9 +43,9 @@ use crate::{
 /// [`Team::close`] ends a team in order. Dropping a team without closing it fails the team at all other
 /// members. A team outlives its context.
 pub struct Team {
-    number: u64,
-    rank: u32,
-    members: u32,
+    settings: TeamSettings,
+    /// How often it was split.
+    splits: AtomicU64,
     driver: Arc<Driver>,
     threads: Threads,
     is_closed: bool,
@@ -52,29 +60,25 @@ pub struct Pending<E> {
 }
 
 impl Team {
-    pub(crate) fn new(
-        number: u64,
-        rank: u32,
-        members: u32,
-        driver: Arc<Driver>,
-        threads: Threads,
-    ) -> Self {
-        Self { number, rank, members, driver, threads, is_closed: false }
+    /// `settings` are valid.
+    pub(crate) fn new(settings: TeamSettings, driver: Arc<Driver>, threads: Threads) -> Self {
+        Self { settings, splits: AtomicU64::new(0), driver, threads, is_closed: false }
     }
 
     /// Returns the team's number.
     pub fn number(&self) -> u64 {
-        self.number
+        self.settings.number
     }
 
     /// Returns this member's rank.
     pub fn rank(&self) -> u32 {
-        self.rank
+        self.settings.rank
     }
 
     /// Returns the number of members.
     pub fn members(&self) -> u32 {
-        self.members
+        // The cast is lossless: a team has at most 65,536.
+        self.settings.members.len() as u32
     }
 
     /// Waits until all members have called `barrier`.
@@ -191,7 +195,7 @@ impl Team {
         by: Reduction,
         timeout: Duration,
     ) -> Result<(), Error> {
-        if self.rank == root {
+        if self.rank() == root {
             return self.run(Kind::Reduce, root, Some(by), values, timeout);
         }
         let mut partial = bytes_of(values).to_vec();
@@ -206,6 +210,134 @@ impl Team {
     /// of the number of members.
     pub fn all_gather<E: Element>(&self, values: &mut [E], timeout: Duration) -> Result<(), Error> {
         self.run(Kind::AllGather, 0, None, values, timeout)
+    }
+
+    /// Reduces as [`Team::all_reduce`] does, but each member gets only its part of the result: in about half of the time, where the
+    /// values are long. `values` has one part of equal length per member, in rank order. Afterwards the part of this member's rank
+    /// is that of the result, and the other parts are undefined.
+    ///
+    /// # Errors
+    /// As for [`Team::all_reduce`]; [`Error::TeamCall`] if the length of `values` is not a multiple of the number of members.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn sum(team: &rdmc::Team, gradients: &mut [f32]) -> Result<(), rdmc::Error> {
+    /// let timeout = std::time::Duration::from_secs(10);
+    /// team.reduce_scatter(gradients, rdmc::Op::Sum, timeout)?;
+    /// let part = gradients.len() / team.members() as usize;
+    /// let mine = &gradients[team.rank() as usize * part..][..part];
+    /// # let _ = mine;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reduce_scatter<E: Element>(
+        &self,
+        values: &mut [E],
+        op: Op,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.run(Kind::ReduceScatter, 0, Some(reduction(E::TYPE, op)?), values, timeout)
+    }
+
+    /// Reduces as [`Team::reduce_scatter`] does, by a user-defined function: see [`Team::all_reduce_by`].
+    ///
+    /// # Errors
+    /// As for [`Team::reduce_scatter`].
+    pub fn reduce_scatter_by(
+        &self,
+        bytes: &mut [u8],
+        function: &Function,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.run(Kind::ReduceScatter, 0, Some(function.clone().into()), bytes, timeout)
+    }
+
+    /// Reduces as [`Team::reduce_scatter`] does, with an element type chosen at run time: see [`Team::all_reduce_bytes`].
+    ///
+    /// # Errors
+    /// As for [`Team::reduce_scatter`] and [`Team::all_reduce_bytes`].
+    pub fn reduce_scatter_bytes(
+        &self,
+        bytes: &mut [u8],
+        element: Type,
+        op: Op,
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.run(Kind::ReduceScatter, 0, Some(reduction(element, op)?), bytes, timeout)
+    }
+
+    /// Sends each member its part of the root's values. At the root `values` has one part of equal length per member, in rank order,
+    /// and does not change. At the other members it has the length of one part, and is replaced by the member's own.
+    ///
+    /// Other members may need memory for the parts of members to which they pass them on.
+    ///
+    /// # Errors
+    /// As for [`Team::broadcast`]; [`Error::TeamCall`] if the length of `values` at the root is not a multiple of the number of
+    /// members.
+    ///
+    /// # Examples
+    /// ```
+    /// # fn hand_out(team: &rdmc::Team, whole: Vec<u64>) -> Result<(), rdmc::Error> {
+    /// let timeout = std::time::Duration::from_secs(10);
+    /// let mut values = if team.rank() == 0 { whole } else { vec![0; 1000] };
+    /// team.scatter(0, &mut values, timeout)?;
+    /// // Back again, with this member's part in its place.
+    /// team.gather(0, &mut values, timeout)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scatter<E: Element>(
+        &self,
+        root: u32,
+        values: &mut [E],
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.run(Kind::Scatter, root, None, values, timeout)
+    }
+
+    /// Collects the values of all members at the root, in rank order: [`Team::scatter`] backwards. At the root `values` has one part
+    /// of equal length per member, its own in its place before the call. At the other members it is the member's part, and does not
+    /// change.
+    ///
+    /// # Errors
+    /// As for [`Team::scatter`].
+    pub fn gather<E: Element>(
+        &self,
+        root: u32,
+        values: &mut [E],
+        timeout: Duration,
+    ) -> Result<(), Error> {
+        self.run(Kind::Gather, root, None, values, timeout)
+    }
+
+    /// Tells the other members a color and a key. Returns the settings of the team of those with the same color, if this member has
+    /// one.
+    ///
+    /// Errors: as [`Team::all_gather`].
+    pub(crate) fn agree(
+        &self,
+        color: Option<u32>,
+        key: i64,
+        timeout: Duration,
+    ) -> Result<Option<TeamSettings>, Error> {
+        // Of each member whether it has a color, the color and the key.
+        let mut told = vec![[0; 3]; self.members() as usize];
+        told[self.rank() as usize] = [color.is_some().into(), color.unwrap_or(0).into(), key];
+        self.all_gather(told.as_flattened_mut(), timeout)?;
+        let split = self.splits.fetch_add(1, Ordering::Relaxed);
+        let Some(color) = color else { return Ok(None) };
+        let same = |told: &[i64; 3]| told[..2] == [1, color.into()];
+        let of_color = (0..).zip(&told).filter(|(_, told)| same(told));
+        let mut chosen: Vec<(i64, u32)> = of_color.map(|(rank, told)| (told[2], rank)).collect();
+        chosen.sort_unstable();
+        let rank = chosen.iter().position(|&(_, rank)| rank == self.rank());
+        let address = |&(_, rank): &(i64, u32)| self.settings.members[rank as usize];
+        Ok(Some(TeamSettings {
+            number: derived_number(self.number(), split, color),
+            members: chosen.iter().map(address).collect(),
+            rank: rank.map_or(0, |rank| rank as u32),
+            ..self.settings.clone()
+        }))
     }
 
     /// Starts an all-reduce of `values`, and returns without waiting. Several operations may be in progress
@@ -290,8 +422,8 @@ impl Team {
     ) -> Result<(), Error> {
         let memory = bytes_of_mut(values);
         let mut bytes = memory.len() as u64;
-        if kind == Kind::AllGather {
-            bytes /= u64::from(self.members);
+        if kind.has_parts() && (!kind.has_parts_at_root() || root == self.rank()) {
+            bytes /= u64::from(self.members());
         }
         self.driver.call(Operation { kind, root, bytes, by }, memory, Deadline::after(timeout))
     }
@@ -331,8 +463,7 @@ impl Drop for Team {
 
 impl fmt::Debug for Team {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, rank, members, .. } = self;
-        write!(f, "Team({number}, member {rank} of {members})")
+        write!(f, "Team({}, member {} of {})", self.number(), self.rank(), self.members())
     }
 }
 
@@ -340,6 +471,14 @@ impl<E> fmt::Debug for Pending<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pending({})", self.number)
     }
+}
+
+/// Returns the number of a part of a team: 64-bit FNV-1a of what tells it apart from others.
+fn derived_number(number: u64, split: u64, color: u32) -> u64 {
+    let bytes = [number, split, color.into()].map(u64::to_le_bytes);
+    bytes.as_flattened().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 fn reduction(element: Type, op: Op) -> Result<Reduction, Error> {

@@ -62,8 +62,35 @@ pub fn operations(team: &Team) {
     all[rank as usize * 2..][..2].copy_from_slice(&[rank, 100 + rank]);
     team.all_gather(&mut all, PATIENCE).unwrap();
     assert_eq!(all, (0..members).flat_map(|rank| [rank, 100 + rank]).collect::<Vec<_>>());
+    parts(team, 3);
+    // From memory to memory.
+    parts(team, 40_000);
     team.barrier(PATIENCE).unwrap();
     team.broadcast(0, &mut [0_u8; 0], PATIENCE).unwrap();
+}
+
+/// Reduce-scatter, scatter and gather of so many values for each member.
+fn parts(team: &Team, length: usize) {
+    let (rank, members) = (team.rank() as usize, team.members());
+    let whole: Vec<u32> = (0..(members as usize * length) as u32).collect();
+    let own = rank * length..(rank + 1) * length;
+    let mut values: Vec<u32> = whole.iter().map(|value| value + rank as u32).collect();
+    team.reduce_scatter(&mut values, Op::Sum, PATIENCE).unwrap();
+    let ranks = members * (members - 1) / 2;
+    let expected = whole[own.clone()].iter().map(|value| value * members + ranks);
+    assert!(values[own.clone()].iter().copied().eq(expected));
+    for root in 0..members {
+        let is_root = root == team.rank();
+        let mut values = if is_root { whole.clone() } else { vec![0; length] };
+        team.scatter(root, &mut values, PATIENCE).unwrap();
+        assert_eq!(values, if is_root { &whole[..] } else { &whole[own.clone()] });
+        if is_root {
+            values.fill(0);
+            values[own.clone()].copy_from_slice(&whole[own.clone()]);
+        }
+        team.gather(root, &mut values, PATIENCE).unwrap();
+        assert_eq!(values, if is_root { &whole[..] } else { &whole[own.clone()] });
+    }
 }
 
 /// Calls are made under a lock, which an abort must not wait for.
@@ -188,6 +215,45 @@ fn members_without_a_thread_drive_the_network_in_their_calls() {
         &world,
         |_, settings| settings,
         |team| {
+            operations(&team);
+            team.close(PATIENCE).unwrap();
+        },
+    );
+    world.close();
+}
+
+#[test]
+fn teams_are_split_by_color_and_ordered_by_key() {
+    let world = World::start(5);
+    let contexts = &world.contexts;
+    at_all(
+        &world,
+        |_, settings| settings,
+        |team| {
+            let (rank, context) = (team.rank(), &contexts[team.rank() as usize]);
+            // Ranks 4, 2, 0 and 3, 1, in this order.
+            let split = |color, key| context.split_team(&team, color, key, PATIENCE).unwrap();
+            let part = split(Some(rank % 2), -i64::from(rank)).unwrap();
+            assert_eq!(
+                (part.members(), part.rank()),
+                if rank % 2 == 0 { (3, 2 - rank / 2) } else { (2, 1 - rank / 2) }
+            );
+            operations(&part);
+            let mut sum = [rank];
+            part.all_reduce(&mut sum, Op::Sum, PATIENCE).unwrap();
+            assert_eq!(sum, [if rank % 2 == 0 { 6 } else { 4 }]);
+            // Ranks where keys are equal, and no team of its own for one of them. A part can be split again.
+            let most = split((rank != 3).then_some(7), 0);
+            assert_eq!(most.is_none(), rank == 3);
+            let alone = context.split_team(&part, Some(part.rank()), 0, PATIENCE).unwrap().unwrap();
+            assert_eq!((alone.members(), alone.rank()), (1, 0));
+            if let Some(most) = most {
+                assert_eq!((most.members(), most.rank()), (4, rank.min(3)));
+                operations(&most);
+                most.close(PATIENCE).unwrap();
+            }
+            alone.close(PATIENCE).unwrap();
+            part.close(PATIENCE).unwrap();
             operations(&team);
             team.close(PATIENCE).unwrap();
         },
@@ -381,6 +447,7 @@ fn invalid_calls_are_refused_and_change_nothing() {
                 assert!(error.to_string().contains(part), "{error}");
             };
             refused(team.broadcast(1, &mut [0_u8], PATIENCE), "root is 1; use 0 to 0");
+            refused(team.scatter(1, &mut [0_u8], PATIENCE), "root is 1; use 0 to 0");
             refused(team.all_reduce(&mut [0_f32], Op::Bxor, PATIENCE), "bxor does not work on f32");
             let function = Function::new("three", 3, |_, _| {}).unwrap();
             refused(

@@ -21,8 +21,16 @@ const MEMBERS: u32 = 5;
 const SLOTS: u32 = 4;
 const SLOT_BYTES: u32 = 96;
 const ENDS: [WriteEnds; 3] = [WriteEnds::Reports, WriteEnds::LastByte, WriteEnds::Words];
-const KINDS: [Kind; 5] =
-    [Kind::Barrier, Kind::Broadcast, Kind::Reduce, Kind::AllReduce, Kind::AllGather];
+const KINDS: [Kind; 8] = [
+    Kind::Barrier,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::AllReduce,
+    Kind::AllGather,
+    Kind::ReduceScatter,
+    Kind::Scatter,
+    Kind::Gather,
+];
 
 /// Runs a member in virtual time. The bytes determine its rank, how it learns of writes, whether it waits for costs, what it calls, what
 /// others write and tell, and the passing of time. Returns whether an operation was completed.
@@ -163,9 +171,9 @@ impl Scene {
     fn start(&mut self, input: &mut Input<'_>) {
         let call = call(input);
         let by = call.folding.map(|_| sum());
-        let bytes =
-            if call.kind == Kind::AllGather { call.bytes * u64::from(MEMBERS) } else { call.bytes };
-        let memory = Memory::Owned(vec![1; bytes as usize]);
+        // A call that is refused needs none.
+        let needed = self.team.memory_bytes(call.kind, call.root, call.bytes, by.as_ref());
+        let memory = Memory::Owned(vec![1; needed.unwrap_or(0) as usize]);
         match self.team.start(call.kind, call.root, call.bytes, by, memory) {
             Ok(number) => {
                 assert_eq!(number, self.called);
@@ -226,9 +234,9 @@ fn call(input: &mut Input<'_>) -> Call {
     let kind = KINDS[usize::from(kind) % KINDS.len()];
     match kind {
         Kind::Barrier => Call::new(kind, 0, 0),
-        Kind::Broadcast => Call::new(kind, root, length),
+        Kind::Broadcast | Kind::Scatter | Kind::Gather => Call::new(kind, root, length),
         Kind::Reduce => Call::folding(kind, root, length / 2 * 2, &sum()),
-        Kind::AllReduce => Call::folding(kind, 0, length / 2 * 2, &sum()),
+        Kind::AllReduce | Kind::ReduceScatter => Call::folding(kind, 0, length / 2 * 2, &sum()),
         _ => Call::new(kind, 0, length),
     }
 }

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use collective::{
-    Call, HEADER_BYTES, Kind, MEMBERS_MAX, Reduction, Settings, Ways, model::Parameters,
-};
+use collective::{Call, HEADER_BYTES, MEMBERS_MAX, Reduction, Settings, Ways, model::Parameters};
 use engine::check_range;
 
 use crate::{Error, PlantedBug, WriteEnds};
@@ -78,24 +76,12 @@ impl TeamSettings {
         self.core.links()
     }
 
-    /// Checks a call, and that the memory for it has the right length.
+    /// Checks a call.
     ///
     /// Errors: see [`crate::Team::start`].
-    pub(crate) fn check_call(
-        &self,
-        call: &Call,
-        by: Option<&Reduction>,
-        memory_bytes: u64,
-    ) -> Result<(), Error> {
-        let needed = match call.kind {
-            Kind::AllGather => call.bytes.saturating_mul(u64::from(self.core.members)),
-            _ => call.bytes,
-        };
-        if memory_bytes != needed {
-            return Err(Error::WrongLength { bytes: memory_bytes, needed });
-        }
+    pub(crate) fn check_call(&self, call: &Call, by: Option<&Reduction>) -> Result<(), Error> {
         check_range("root", call.root, 0..=self.core.members - 1)?;
-        let folds = matches!(call.kind, Kind::Reduce | Kind::AllReduce);
+        let folds = call.kind.folds();
         match by {
             Some(by) if folds => {
                 let element = by.element_bytes() as u64;

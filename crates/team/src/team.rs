@@ -114,8 +114,8 @@ impl<T: Transport> Team<T> {
     ///
     /// `memory` holds the message or this member's contribution ([`collective::Effect`]), and the result afterwards. Where it
     /// is lent, the same memory has to be given to [`Team::progress`] until the operation is complete, and no other operation
-    /// may have lent memory meanwhile. `bytes` is the length of the message, or of one contribution; `root` is 0 where there is
-    /// none.
+    /// may have lent memory meanwhile. `bytes` is the length of the message, of one contribution, or of one member's part; `root` is 0
+    /// where there is none.
     ///
     /// Errors: the team has failed or is closed; the memory has another length, is in use, or is lent for a long operation; a
     /// reduction without `by`, or of elements that do not fit.
@@ -130,7 +130,11 @@ impl<T: Transport> Team<T> {
         self.check_open()?;
         self.told.check()?;
         let call = Call::of(kind, root, bytes, by.as_ref());
-        self.settings.check_call(&call, by.as_ref(), memory.bytes())?;
+        self.settings.check_call(&call, by.as_ref())?;
+        let needed = self.core.memory_bytes(&call);
+        if memory.bytes() != needed {
+            return Err(Error::WrongLength { bytes: memory.bytes(), needed });
+        }
         let is_long = self.core.choice(&call).way.is_long();
         let mut lent = &mut [][..];
         let store = match memory {
@@ -160,6 +164,21 @@ impl<T: Transport> Team<T> {
     /// Errors: the network refuses it, with the remedy.
     pub fn register(&mut self, region: &Region) -> Result<(), PostError> {
         self.transport.register(region)
+    }
+
+    /// Returns the length of this member's memory for a call, as [`Team::start`] takes it: see [`collective::Member::memory_bytes`].
+    ///
+    /// Errors: as [`Team::start`], for the call.
+    pub fn memory_bytes(
+        &mut self,
+        kind: Kind,
+        root: u32,
+        bytes: u64,
+        by: Option<&Reduction>,
+    ) -> Result<u64, Error> {
+        let call = Call::of(kind, root, bytes, by);
+        self.settings.check_call(&call, by)?;
+        Ok(self.core.memory_bytes(&call))
     }
 
     /// Returns whether an operation is long: it then goes from memory to memory, and cannot have lent memory.

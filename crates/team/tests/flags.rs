@@ -7,7 +7,7 @@ use team::{Memory, PlantedBug, Team, TeamSettings, WriteEnds};
 use transport::{Completion, OneSidedWrites, Transport};
 use transport_sim::{LinkConfig, Placement, SimConfig, SimLink, SimNet, SimTransport};
 
-use crate::simulated::{call, expected, is_folded, memory_for};
+use crate::simulated::{call, is_folded, is_result, memory_for};
 
 /// A multiple of the virtual time that a run takes, but below that after which members tell what they wait for.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -102,7 +102,7 @@ impl Scene {
         for team in &mut teams {
             for operation in 0..OPERATIONS {
                 let call = self.call(operation);
-                let memory = memory_for(&call, operation, self.members, team.rank());
+                let memory = memory_for(team, &call, operation);
                 let (kind, root, bytes) = (call.kind, call.root, call.bytes);
                 if let Err(error) =
                     team.start(kind, root, bytes, is_folded(kind), Memory::Owned(memory))
@@ -148,8 +148,7 @@ impl Scene {
                     stuck += 1;
                     continue;
                 };
-                let expected = expected(&call, operation, self.members, rank);
-                if expected.is_some_and(|expected| expected != memory) {
+                if !is_result(&call, operation, self.members, rank, &memory) {
                     return Outcome::Wrong(operation, rank);
                 }
             }

@@ -1,6 +1,6 @@
 //! Teams in virtual time: results, members that die or call something else, and the end.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use collective::{
     Call, Function, Kind, Lengths, Op, Reduction, Type, Ways,
@@ -9,7 +9,7 @@ use collective::{
 use engine::FailureKind;
 use proptest::prelude::*;
 use team::{Error, Memory, Team, TeamSettings};
-use transport::Region;
+use transport::{Region, Transport};
 use transport_sim::{LinkConfig, SimConfig, SimNet, SimTransport};
 
 /// After which those that wait for others give up, as they say.
@@ -21,7 +21,7 @@ pub fn sum() -> Reduction {
 }
 
 pub fn is_folded(kind: Kind) -> Option<Reduction> {
-    matches!(kind, Kind::Reduce | Kind::AllReduce).then(sum)
+    kind.folds().then(sum)
 }
 
 pub fn call(kind: Kind, root: u32, bytes: u64) -> Call {
@@ -34,32 +34,57 @@ pub fn contribution(operation: u64, rank: u32, bytes: u64) -> Vec<u8> {
     (0..bytes / 8).flat_map(element).collect()
 }
 
-pub fn memory_for(call: &Call, operation: u64, members: u32, rank: u32) -> Vec<u8> {
-    let own = contribution(operation, rank, call.bytes);
-    if call.kind != Kind::AllGather {
-        return own;
+/// Memory of a member's before an operation.
+pub fn memory_for<T: Transport>(team: &mut Team<T>, call: &Call, operation: u64) -> Vec<u8> {
+    let (rank, by) = (team.rank(), is_folded(call.kind));
+    let bytes = team.memory_bytes(call.kind, call.root, call.bytes, by.as_ref()).unwrap();
+    let place = part_of(call, rank);
+    match call.kind {
+        Kind::AllGather | Kind::Gather => {
+            let mut all = vec![0; bytes as usize];
+            all[place].copy_from_slice(&contribution(operation, rank, call.bytes));
+            all
+        }
+        _ => contribution(operation, rank, bytes),
     }
-    let mut all = vec![0; own.len() * members as usize];
-    all[own.len() * rank as usize..][..own.len()].copy_from_slice(&own);
-    all
 }
 
-/// What a member has afterwards; `None` where that does not matter.
-pub fn expected(call: &Call, operation: u64, members: u32, rank: u32) -> Option<Vec<u8>> {
-    let all = (0..members).map(|rank| contribution(operation, rank, call.bytes));
+/// Where a member's own part is in its memory.
+fn part_of(call: &Call, rank: u32) -> Range<usize> {
+    let bytes = call.bytes as usize;
+    let is_first = call.kind.has_parts_at_root() && rank != call.root;
+    let start = if is_first { 0 } else { rank as usize * bytes };
+    start..start + bytes
+}
+
+/// Returns whether a member has in its memory what it has to have after an operation.
+pub fn is_result(call: &Call, operation: u64, members: u32, rank: u32, memory: &[u8]) -> bool {
+    let contributed = if call.kind == Kind::ReduceScatter { u64::from(members) } else { 1 };
+    let all = (0..members).map(|rank| contribution(operation, rank, contributed * call.bytes));
     let folded = |all: Vec<Vec<u8>>| {
         let mut all = all.into_iter();
         let mut first = all.next().unwrap();
         all.for_each(|other| sum().fold(&mut first, &other).unwrap());
         first
     };
-    match call.kind {
-        Kind::Broadcast => Some(contribution(operation, call.root, call.bytes)),
-        Kind::Reduce => (rank == call.root).then(|| folded(all.collect())),
-        Kind::AllReduce => Some(folded(all.collect())),
-        Kind::AllGather => Some(all.flatten().collect()),
-        _ => Some(Vec::new()),
-    }
+    let place = rank as usize * call.bytes as usize;
+    let part = |whole: &[u8]| whole[place..][..call.bytes as usize].to_vec();
+    let (found, expected) = match call.kind {
+        Kind::Reduce if rank != call.root => return true,
+        Kind::Broadcast => (memory, contribution(operation, call.root, call.bytes)),
+        Kind::Reduce | Kind::AllReduce => (memory, folded(all.collect())),
+        Kind::ReduceScatter => (&memory[part_of(call, rank)], part(&folded(all.collect()))),
+        Kind::Scatter => {
+            let whole = contribution(operation, call.root, u64::from(members) * call.bytes);
+            (&memory[part_of(call, rank)], part(&whole))
+        }
+        Kind::Gather if rank != call.root => {
+            (&memory[part_of(call, rank)], contribution(operation, rank, call.bytes))
+        }
+        Kind::AllGather | Kind::Gather => (memory, all.flatten().collect()),
+        _ => (memory, Vec::new()),
+    };
+    found == expected
 }
 
 struct World {
@@ -102,11 +127,10 @@ impl World {
     }
 
     fn start(&mut self, rank: u32, call: Call) -> Result<u64, Error> {
-        let members = self.teams.len() as u32;
         let team = self.team(rank);
         // Tests start at most one operation that they do not wait for, so that the number is known here.
         let operation = STARTED.with(|started| started.get());
-        let memory = Memory::Owned(memory_for(&call, operation, members, rank));
+        let memory = Memory::Owned(memory_for(team, &call, operation));
         team.start(call.kind, call.root, call.bytes, is_folded(call.kind), memory)
     }
 
@@ -144,9 +168,8 @@ fn check(world: &mut World, operation: u64, call: Call) {
         let team = world.team(rank);
         assert!(team.is_complete(operation).unwrap(), "{call:?} at {rank}");
         let memory = team.take(operation).unwrap();
-        if let Some(expected) = expected(&call, operation, members, rank) {
-            assert_eq!(memory, expected, "{call:?} at {rank}");
-        }
+        let is_right = is_result(&call, operation, members, rank, &memory);
+        assert!(is_right, "{call:?} at {rank}: {memory:?}");
     }
 }
 
@@ -161,6 +184,9 @@ fn every_kind_with_any_number_of_members() {
             call(Kind::Barrier, 0, 0),
             call(Kind::Reduce, last, 808),
             call(Kind::AllGather, 0, 104),
+            call(Kind::ReduceScatter, 0, 64),
+            call(Kind::Scatter, last, 104),
+            call(Kind::Gather, last / 2, 56),
             call(Kind::Broadcast, 0, 0),
             call(Kind::AllReduce, 0, 8),
         ];
@@ -198,6 +224,10 @@ fn every_kind_of_long_operations() {
             call(Kind::Broadcast, middle, 400),
             call(Kind::AllReduce, 0, 8),
             call(Kind::AllGather, 0, 1000),
+            call(Kind::ReduceScatter, 0, 1000),
+            call(Kind::Scatter, middle, 1000),
+            call(Kind::Gather, last, 1000),
+            call(Kind::Scatter, 0, 8),
         ];
         for (operation, call) in (0..).zip(calls) {
             let is_long =
@@ -519,7 +549,7 @@ fn a_team_does_not_close_if_a_member_has_called_less() {
             world.run(Duration::from_secs(1));
         }
         let last = call(Kind::Broadcast, 0, 8);
-        let memory = Memory::Owned(memory_for(&last, 1, 2, 0));
+        let memory = Memory::Owned(memory_for(world.team(0), &last, 1));
         let started = world.team(0).start(last.kind, 0, last.bytes, None, memory);
         assert_eq!(started.is_err(), leaves_first);
         if !leaves_first {
@@ -595,12 +625,21 @@ proptest! {
                 set(settings, |it| (it.long_bytes, it.block_bytes) = (160, 40));
             }
         });
-        let kinds = [Kind::Broadcast, Kind::AllReduce, Kind::Reduce, Kind::AllGather, Kind::Barrier];
+        let kinds = [
+            Kind::Broadcast,
+            Kind::AllReduce,
+            Kind::Reduce,
+            Kind::AllGather,
+            Kind::Barrier,
+            Kind::ReduceScatter,
+            Kind::Scatter,
+            Kind::Gather,
+        ];
         let calls: Vec<Call> = (0..20)
             .map(|index| {
                 let choice = (seed >> (index % 40)) as usize;
                 let kind = kinds[choice % kinds.len()];
-                let has_root = matches!(kind, Kind::Broadcast | Kind::Reduce);
+                let has_root = matches!(kind, Kind::Broadcast | Kind::Reduce) || kind.has_parts_at_root();
                 let root = if has_root { (choice / 5) as u32 % members } else { 0 };
                 call(kind, root, if kind == Kind::Barrier { 0 } else { 8 * (choice as u64 % 60) })
             })
@@ -616,9 +655,8 @@ proptest! {
             for (operation, call) in (0..).zip(&calls) {
                 prop_assert!(world.team(rank).is_complete(operation).unwrap(), "{call:?} at {rank}");
                 let memory = world.team(rank).take(operation).unwrap();
-                if let Some(expected) = expected(call, operation, members, rank) {
-                    prop_assert_eq!(memory, expected, "{:?} at {}", call, rank);
-                }
+                let is_right = is_result(call, operation, members, rank, &memory);
+                prop_assert!(is_right, "{call:?} at {rank}");
             }
         }
     }

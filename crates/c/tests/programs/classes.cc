@@ -196,6 +196,15 @@ void agree(std::uint32_t rank) {
   ranks[rank] = rank + 10;
   team.all_gather(ranks.data(), ranks.size(), PATIENCE);
   EXPECT(ranks[0] == 10 && ranks[2] == 12);
+  team.gather(2, rank == 2 ? ranks.data() : &ranks[rank], rank == 2 ? ranks.size() : 1, PATIENCE);
+  EXPECT(ranks[0] == 10 && ranks[1] == 11);
+  team.scatter(0, ranks.data(), rank == 0 ? ranks.size() : 1, PATIENCE);
+  EXPECT(ranks[0] == rank + 10);
+  team.reduce_scatter(ranks.data(), ranks.size(), RDMC_OP_MAX, PATIENCE);
+  EXPECT(ranks[rank] == (rank == 1 ? 11U : 12U));
+  std::optional<rdmc::team> pair = contexts[rank].split(team, rank == 1 ? -1 : 0, 0, PATIENCE);
+  EXPECT(pair.has_value() == (rank != 1));
+  if (pair) pair->close(PATIENCE);
   // One aborts while the others wait in an operation, or before they call it.
   static std::atomic<std::size_t> ready{0};
   for (ready++; rank == 2 && ready < MEMBERS;) std::this_thread::yield();

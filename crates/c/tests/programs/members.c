@@ -357,10 +357,29 @@ static void *work_together(void *rank_of) {
   ranks[rank] = (uint16_t)(rank + 100);
   DO(rdmc_team_all_gather(team, ranks, sizeof ranks, TIMEOUT_MS, &error));
   EXPECT(ranks[0] == 100 && ranks[1] == 101 && ranks[2] == 102);
+  uint32_t counts[MEMBERS] = {rank, 10 + rank, 20 + rank};
+  DO(rdmc_team_reduce_scatter(team, counts, MEMBERS, RDMC_TYPE_U32, RDMC_OP_SUM, TIMEOUT_MS, &error));
+  EXPECT(counts[rank] == 30 * rank + 3);
+  uint16_t parts[MEMBERS] = {7, 8, 9};
+  const uint64_t length = rank == 1 ? sizeof parts : sizeof *parts;
+  DO(rdmc_team_scatter(team, 1, parts, length, TIMEOUT_MS, &error));
+  EXPECT(rank == 1 ? parts[2] == 9 : parts[0] == 7 + rank);
+  DO(rdmc_team_gather(team, 1, parts, length, TIMEOUT_MS, &error));
+  EXPECT(rank == 1 ? parts[0] == 7 && parts[2] == 9 : parts[0] == 7 + rank);
+  rdmc_team *part;
+  const int64_t color = rank == 0 ? -1 : 5, key = -(int64_t)rank;
+  DO(rdmc_team_split(contexts[rank], team, color, key, TIMEOUT_MS, &part, &error));
+  EXPECT((part == NULL) == (rank == 0));
+  if (part != NULL) {
+    uint32_t first = rank;
+    DO(rdmc_team_broadcast(part, 0, &first, sizeof first, TIMEOUT_MS, &error));
+    EXPECT(first == 2);
+    DO(rdmc_team_close(part, TIMEOUT_MS, &error));
+  }
   DO(rdmc_team_barrier(team, TIMEOUT_MS, &error));
   rdmc_operation_counters counters;
   DO(rdmc_team_counters(team, &counters, &error));
-  EXPECT(counters.operations == 5 && counters.reserved == 0);
+  EXPECT(counters.operations == 9 && counters.reserved == 0);
   EXPECT(counters.bytes_sent > 0 && counters.bytes_received > 0);
   rdmc_error error;
   EXPECT(rdmc_team_counters(team, NULL, &error) == RDMC_INVALID);

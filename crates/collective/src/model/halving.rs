@@ -1,5 +1,7 @@
 //! What halving costs.
 
+use std::ops::Range;
+
 use super::{block_times::BlockTimes, bounds::Bounds, parameters::Parameters};
 use crate::Halving;
 
@@ -17,8 +19,22 @@ pub fn halving_allreduce_us(
     block_bytes: u64,
     parameters: &Parameters,
 ) -> Bounds {
-    let chunk_bytes = bytes.div_ceil(members.into());
-    rounds_us(members, 0, chunk_bytes, block_bytes, parameters)
+    let (rounds, chunk_bytes) = (Halving::new(members), bytes.div_ceil(members.into()));
+    rounds_us(rounds, 0..rounds.rounds(), chunk_bytes, block_bytes, parameters)
+}
+
+/// Returns the time of a reduce-scatter of `bytes` for each member: the first half of [`halving_allreduce_us`].
+///
+/// # Panics
+/// `members` or `block_bytes` is 0.
+pub fn halving_reduce_scatter_us(
+    members: u32,
+    bytes: u64,
+    block_bytes: u64,
+    parameters: &Parameters,
+) -> Bounds {
+    let rounds = Halving::new(members);
+    rounds_us(rounds, 0..rounds.rounds() / 2, bytes, block_bytes, parameters)
 }
 
 /// Returns the time of an all-gather of `bytes` of each member: the second half of [`halving_allreduce_us`].
@@ -31,25 +47,21 @@ pub fn halving_allgather_us(
     block_bytes: u64,
     parameters: &Parameters,
 ) -> Bounds {
-    let first = Halving::new(members).rounds() / 2;
-    rounds_us(members, first, bytes, block_bytes, parameters)
+    let rounds = Halving::new(members);
+    rounds_us(rounds, rounds.rounds() / 2..rounds.rounds(), bytes, block_bytes, parameters)
 }
 
-/// The time of all rounds from this one on.
+/// The time of some of the rounds, one after another.
 fn rounds_us(
-    members: u32,
-    first: u32,
+    rounds: Halving,
+    some: Range<u32>,
     chunk_bytes: u64,
     block_bytes: u64,
     parameters: &Parameters,
 ) -> Bounds {
-    let rounds = Halving::new(members);
-    if rounds.rounds() == 0 {
-        return Bounds::exactly(0.0);
-    }
-    let last = rounds.rounds() - 1;
+    let Some(last) = some.clone().last() else { return Bounds::exactly(0.0) };
     let mut bounds = Bounds::exactly(BlockTimes::new(0, block_bytes, parameters).word_us());
-    for round in first..=last {
+    for round in some {
         let bytes = u64::from(rounds.chunks(round)) * chunk_bytes;
         let sent = BlockTimes::new(bytes, block_bytes, parameters);
         let sent = if rounds.folds(round) { sent.folded() } else { sent };

@@ -22,8 +22,8 @@
 //!
 //! # Ways that the paper does not have
 //!
-//! [`exchange_us`], [`halving_allreduce_us`], [`circulant_us`], [`ring_allreduce_us`], [`line_reduce_us`] and [`chain_allreduce_us`] are derived beside
-//! each. What they leave out: the library's own work on each block (two-sided blocks are matched with posted receives),
+//! [`exchange_us`], [`halving_allreduce_us`], [`circulant_us`], [`ring_allreduce_us`], [`line_reduce_us`], [`chain_allreduce_us`], [`scatter_us`]
+//! and [`direct_us`] are derived beside each. What they leave out: the library's own work on each block (two-sided blocks are matched with posted receives),
 //! grants after the first, registration of the caller's memory, headers of slots, and members that start late. `tools/bench/src/collectives/simulated` compares them
 //! with the library's own messages in virtual time.
 
@@ -37,6 +37,7 @@ mod parameters;
 mod pipeline;
 mod reduce;
 mod ring;
+mod scatter;
 mod team;
 mod work;
 
@@ -44,9 +45,10 @@ pub use bounds::Bounds;
 pub use broadcast::{PAPER_BLOCK_BYTES, broadcast_hop_us, broadcast_us, two_sided_us};
 pub use degree::{best_degree, best_degree_of, degrees};
 pub use exchange::exchange_us;
-pub use halving::{halving_allgather_us, halving_allreduce_us};
+pub use halving::{halving_allgather_us, halving_allreduce_us, halving_reduce_scatter_us};
 pub use parameters::{InvalidParameters, Parameters};
 pub use pipeline::{chain_allreduce_us, circulant_us, line_reduce_us};
 pub use reduce::{allreduce_us, gather_us, reduce_us};
-pub use ring::{ring_allgather_us, ring_allreduce_us};
+pub use ring::{ring_allgather_us, ring_allreduce_us, ring_reduce_scatter_us};
+pub use scatter::{direct_us, scatter_us};
 pub use team::{LINKED_DEGREES, Team};

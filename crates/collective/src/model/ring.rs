@@ -36,6 +36,20 @@ pub fn ring_allreduce_us(
     Bounds { best_us, worst_us }
 }
 
+/// Returns the time of a reduce-scatter of `bytes` for each member on a ring, in blocks of `block_bytes`: the first half of
+/// [`ring_allreduce_us`].
+///
+/// # Panics
+/// `members` or `block_bytes` is 0.
+pub fn ring_reduce_scatter_us(
+    members: u32,
+    bytes: u64,
+    block_bytes: u64,
+    parameters: &Parameters,
+) -> Bounds {
+    half_us(members, &BlockTimes::new(bytes, block_bytes, parameters).folded())
+}
+
 /// Returns the time of an all-gather of `bytes` of each member on a ring, in blocks of `block_bytes`: the second half of
 /// [`ring_allreduce_us`].
 ///
@@ -47,10 +61,13 @@ pub fn ring_allgather_us(
     block_bytes: u64,
     parameters: &Parameters,
 ) -> Bounds {
+    half_us(members, &BlockTimes::new(bytes, block_bytes, parameters))
+}
+
+fn half_us(members: u32, sent: &BlockTimes<'_>) -> Bounds {
     if members == 1 {
         return Bounds::exactly(0.0);
     }
-    let sent = BlockTimes::new(bytes, block_bytes, parameters);
     let rounds = f64::from(members - 1);
     Bounds {
         best_us: sent.word_us() + (rounds - 1.0) * sent.distance_us() + sent.arrival_us(),

@@ -1,9 +1,10 @@
 //! Which way of an operation is the fastest.
 
 use super::{
-    allreduce_us, bounds::Bounds, broadcast_us, chain_allreduce_us, circulant_us, exchange_us,
-    gather_us, halving_allgather_us, halving_allreduce_us, line_reduce_us, parameters::Parameters,
-    reduce_us, ring_allgather_us, ring_allreduce_us, work::Work,
+    allreduce_us, bounds::Bounds, broadcast_us, chain_allreduce_us, circulant_us, direct_us,
+    exchange_us, gather_us, halving_allgather_us, halving_allreduce_us, halving_reduce_scatter_us,
+    line_reduce_us, parameters::Parameters, reduce_us, ring_allgather_us, ring_allreduce_us,
+    ring_reduce_scatter_us, scatter_us, work::Work,
 };
 use crate::{
     BroadcastTree, Call, Choice, Kind, ReductionTree, Way, links::ALL_PAIRS_MAX, partners::Partners,
@@ -55,7 +56,11 @@ impl Team<'_> {
             Kind::Broadcast => (vec![no_trees], &[Way::Circulant]),
             Kind::Reduce => (trees().collect(), &[Way::Ring]),
             Kind::AllGather => (trees().collect(), &[Way::Halving, Way::Ring]),
-            Kind::Barrier | Kind::Close | Kind::AllReduce => {
+            Kind::Scatter | Kind::Gather => match self.members {
+                0..=ALL_PAIRS_MAX => (vec![no_trees], &[Way::Direct, Way::Circulant]),
+                _ => (vec![no_trees], &[Way::Circulant]),
+            },
+            Kind::Barrier | Kind::Close | Kind::AllReduce | Kind::ReduceScatter => {
                 let exchange = [short(Way::Exchange)].into_iter();
                 (exchange.chain(trees()).collect(), &[Way::Halving, Way::Ring])
             }
@@ -71,7 +76,7 @@ impl Team<'_> {
     fn in_blocks(&self, way: Way, call: &Call) -> impl Iterator<Item = Choice> {
         let bytes = match (way, call.kind) {
             (Way::Ring, Kind::AllReduce) => call.bytes.div_ceil(self.members.into()),
-            (Way::Halving, Kind::AllGather) => call.bytes.saturating_mul(self.members.into()),
+            (Way::Halving | Way::Circulant, _) => call.all_bytes(self.members),
             _ => call.bytes,
         };
         // Those that it does not fit into, and one more.
@@ -105,12 +110,15 @@ impl Team<'_> {
         let members = self.members;
         let down = || BroadcastTree::new(members, 0).rounds();
         let (steps, bytes) = match way {
-            Way::Exchange => (Partners::of(call, members).steps(), call.bytes),
+            Way::Exchange => (Partners::of(call, members).steps(), call.all_bytes(members)),
             Way::Trees { degree } => {
                 let up = degree.map_or(0, |degree| ReductionTree::new(members, degree).steps());
-                let down = if call.kind == Kind::Reduce { 0 } else { down() };
-                let all = if call.kind == Kind::AllGather { members } else { 1 };
-                (up + down, call.bytes.saturating_mul(all.into()))
+                // Those of a scatter or gather are in its time.
+                let down = match call.kind {
+                    Kind::Broadcast | Kind::AllReduce | Kind::AllGather => down(),
+                    _ => 0,
+                };
+                (up + down, call.all_bytes(members))
             }
             _ => return 0.0,
         };
@@ -121,6 +129,7 @@ impl Team<'_> {
 
     fn modelled(&self, call: &Call, Choice { way, block_bytes }: Choice) -> Bounds {
         let (members, bytes, parameters) = (self.members, call.bytes, self.parameters);
+        let all_bytes = call.all_bytes(members);
         let kind = if call.kind.is_barrier() { Kind::AllReduce } else { call.kind };
         match (kind, way) {
             (Kind::Broadcast, Way::Trees { .. }) => {
@@ -152,7 +161,6 @@ impl Team<'_> {
                 chain_allreduce_us(members, bytes, block_bytes, parameters)
             }
             (Kind::AllGather, Way::Trees { degree: Some(degree) }) => {
-                let all_bytes = bytes.saturating_mul(members.into());
                 gather_us(members, degree, bytes, parameters)
                     + broadcast_us(members, all_bytes, block_bytes, parameters)
             }
@@ -161,6 +169,36 @@ impl Team<'_> {
             }
             (Kind::AllGather, Way::Ring) => {
                 ring_allgather_us(members, bytes, block_bytes, parameters)
+            }
+            (Kind::ReduceScatter, Way::Trees { degree: Some(degree) }) => {
+                reduce_us(members, degree, all_bytes, parameters)
+                    + scatter_us(members, bytes, block_bytes, parameters)
+            }
+            (Kind::ReduceScatter, Way::Exchange) => {
+                let partners = Partners::of(call, members);
+                Bounds::exactly(exchange_us(partners, all_bytes, block_bytes, parameters))
+            }
+            (Kind::ReduceScatter, Way::Halving) => {
+                halving_reduce_scatter_us(members, bytes, block_bytes, parameters)
+            }
+            (Kind::ReduceScatter, Way::Ring) => {
+                ring_reduce_scatter_us(members, bytes, block_bytes, parameters)
+            }
+            (Kind::ReduceScatter, Way::Chain) => {
+                // No block is of two parts. From rank 0 a part goes on to its member.
+                let block_bytes = block_bytes.min(bytes).max(1);
+                line_reduce_us(members + 1, all_bytes, block_bytes, parameters)
+            }
+            (Kind::Scatter | Kind::Gather, Way::Trees { .. }) => {
+                Bounds::exactly(scatter_us(members, bytes, block_bytes, parameters))
+            }
+            (Kind::Scatter | Kind::Gather, Way::Circulant) => {
+                // As many parts in each round. A member that passes parts on has its own among them, and copies it.
+                let copy_us = parameters.copy_us_per_byte * bytes as f64;
+                halving_allgather_us(members, bytes, block_bytes, parameters) + copy_us
+            }
+            (Kind::Scatter | Kind::Gather, Way::Direct) => {
+                direct_us(members, bytes, block_bytes, parameters)
             }
             _ => panic!("{kind} by {way}"),
         }

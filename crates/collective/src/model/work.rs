@@ -21,14 +21,29 @@ impl Work {
         let bytes = call.bytes as f64;
         let pieces = |bytes: u64| bytes.div_ceil(choice.block_bytes).max(1) as f64;
         let (goes_up, goes_down) = (call.kind.goes_up(), call.kind != Kind::Reduce);
+        let (whole_bytes, whole) = (call.all_bytes(members), call.all_bytes(members) as f64);
         match choice.way {
+            Way::Trees { .. } if call.kind.has_parts_at_root() => {
+                Self::scattered(members, call, choice)
+            }
+            Way::Trees { .. } if call.kind == Kind::ReduceScatter => {
+                let scattered = Self::scattered(members, call, choice);
+                Self {
+                    writes: others * pieces(whole_bytes) + scattered.writes,
+                    bytes: others * whole + scattered.bytes,
+                    folded_bytes: others * whole,
+                }
+            }
+            Way::Circulant if call.kind.has_parts_at_root() => {
+                let Self { writes, bytes, .. } = Self::scattered(members, call, choice);
+                Self::in_blocks(writes, bytes, 0.0)
+            }
             Way::Trees { degree } if call.kind == Kind::AllGather => {
-                let whole = all * bytes;
                 // Each contribution takes a hop for each digit of its rank that is not 0.
                 let degree = degree.unwrap_or(1);
                 let steps = f64::from(ReductionTree::new(members, degree).steps());
                 let up = whole * steps * f64::from(degree) / f64::from(degree + 1);
-                let down = pieces(call.bytes.saturating_mul(members.into()));
+                let down = pieces(whole_bytes);
                 let writes = others * (1.0 + down) + up / choice.block_bytes as f64;
                 Self { writes, bytes: up + others * whole, folded_bytes: 0.0 }
             }
@@ -40,17 +55,29 @@ impl Work {
             }
             Way::Exchange => {
                 let writes = Partners::of(call, members).writes() as f64;
-                let bytes = writes * bytes;
-                Self { writes: writes * pieces(call.bytes), bytes, folded_bytes: bytes }
+                let bytes = writes * whole;
+                Self { writes: writes * pieces(whole_bytes), bytes, folded_bytes: bytes }
             }
-            Way::Circulant => Self::in_blocks(others * pieces(call.bytes), others * bytes, 0.0),
+            Way::Circulant | Way::Direct => {
+                Self::in_blocks(others * pieces(call.bytes), others * bytes, 0.0)
+            }
             Way::Ring | Way::Halving => Self::in_chunks(members, call, choice),
             Way::Chain => {
                 let ways = if call.kind == Kind::AllReduce { 2.0 } else { 1.0 };
-                let blocks = ways * others * pieces(call.bytes);
-                Self::in_blocks(blocks, ways * others * bytes, others * bytes)
+                // No block is of two parts.
+                let parts = if call.kind.has_parts() { all } else { 1.0 };
+                let blocks = ways * others * parts * pieces(call.bytes);
+                Self::in_blocks(blocks, ways * others * whole, others * whole)
             }
         }
+    }
+
+    /// What goes along the tree of a scatter: a part takes half of the rounds.
+    fn scattered(members: u32, call: &Call, choice: Choice) -> Self {
+        let others = f64::from(members - 1);
+        let rounds = f64::from(Halving::new(members).rounds() / 2);
+        let bytes = call.all_bytes(members) as f64 * rounds / 2.0;
+        Self { writes: others + bytes / choice.block_bytes as f64, bytes, folded_bytes: 0.0 }
     }
 
     fn in_chunks(members: u32, call: &Call, Choice { way, block_bytes }: Choice) -> Self {
@@ -66,7 +93,7 @@ impl Work {
         };
         let halves = if call.kind == Kind::AllReduce { 2.0 } else { 1.0 };
         let gathered_bytes = all * others * chunk_bytes as f64;
-        let folded_bytes = if call.kind == Kind::AllReduce { gathered_bytes } else { 0.0 };
+        let folded_bytes = if call.kind.folds() { gathered_bytes } else { 0.0 };
         let blocks = match (way, call.kind) {
             (Way::Ring, Kind::Reduce) => {
                 return Self::in_blocks(others * pieces(1), others * bytes, others * bytes);

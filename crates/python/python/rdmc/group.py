@@ -183,7 +183,7 @@ class Group:
         reduction = reduction_of(element, op)
 
         def operation(limit: float) -> None:
-            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, None, limit)
+            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, None, False, limit)
             reduction.finish(memory, self.size)
 
         return self._run([memory], operation, timeout, async_op)
@@ -205,7 +205,7 @@ class Group:
         reduction = reduction_of(element, op)
 
         def operation(limit: float) -> None:
-            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, root, limit)
+            self._endpoint.reduce(memory, reduction.codes, reduction.is_mean, root, False, limit)
             if root == self.rank:
                 reduction.finish(memory, self.size)
 
@@ -234,7 +234,13 @@ class Group:
 
         Costs as much as all_gather_in_place and a copy of this member's part.
         """
-        return self._gather(memory_of(out, is_written=True), memory_of(part), timeout, async_op)
+        whole, own, place, _ = self._whole_and_part(memory_of(out, is_written=True), memory_of(part))
+
+        def operation(limit: float) -> None:
+            whole[place] = own
+            self._endpoint.all_gather(whole, limit)
+
+        return self._run([whole, own], operation, timeout, async_op)
 
     @overload
     def gather(
@@ -247,28 +253,18 @@ class Group:
     def gather(
         self, part: Any, out: Any = None, root: int = 0, *, timeout: float | None = None, async_op: bool = False
     ) -> Work | None:
-        """As all_gather, with the result at the root only; other members pass no ``out``.
-
-        Costs as much as all_gather: other members also receive all parts, in temporary memory.
-        """
-        own, element = memory_of(part)
-        if self._rank_of(root) == self.rank:
-            if out is None:
-                raise InvalidUse("the root must pass memory for the parts: gather(part, out)")
-            found = memory_of(out, is_written=True)
-        else:
-            with allocating(own.nbytes * self.size):
-                found = memoryview(bytearray(own.nbytes * self.size)), element
-        return self._gather(found, (own, element), timeout, async_op)
-
-    def _gather(
-        self, all_parts: tuple[memoryview, str], part: tuple[memoryview, str], timeout: float | None, async_op: bool
-    ) -> Work | None:
-        whole, own, place, _ = self._whole_and_part(all_parts, part)
+        """As all_gather, with the result at the root only; other members pass no ``out``."""
+        found = memory_of(part)
+        own, root = found[0], self._rank_of(root)
+        if root != self.rank:
+            return self._run([own], lambda limit: self._endpoint.gather(own, root, limit), timeout, async_op)
+        if out is None:
+            raise InvalidUse("the root must pass memory for the parts: gather(part, out)")
+        whole, own, place, _ = self._whole_and_part(memory_of(out, is_written=True), found)
 
         def operation(limit: float) -> None:
             whole[place] = own
-            self._endpoint.all_gather(whole, limit)
+            self._endpoint.gather(whole, root, limit)
 
         return self._run([whole, own], operation, timeout, async_op)
 
@@ -283,23 +279,17 @@ class Group:
     def scatter(
         self, out: Any, parts: Any = None, root: int = 0, *, timeout: float | None = None, async_op: bool = False
     ) -> Work | None:
-        """Sends each member its part of the root's array, in rank order; other members pass no ``parts``.
-
-        Costs as much as a broadcast of the whole array: other members receive all parts, in temporary memory.
-        """
-        own, element = memory_of(out, is_written=True)
-        root = self._rank_of(root)
-        if root == self.rank:
-            if parts is None:
-                raise InvalidUse("the root must pass the parts: scatter(out, parts)")
-            found = memory_of(parts)
-        else:
-            with allocating(own.nbytes * self.size):
-                found = memoryview(bytearray(own.nbytes * self.size)), element
-        whole, own, place, _ = self._whole_and_part(found, (own, element))
+        """Sends each member its part of the root's array, in rank order; other members pass no ``parts``."""
+        found = memory_of(out, is_written=True)
+        own, root = found[0], self._rank_of(root)
+        if root != self.rank:
+            return self._run([own], lambda limit: self._endpoint.scatter(own, root, limit), timeout, async_op)
+        if parts is None:
+            raise InvalidUse("the root must pass the parts: scatter(out, parts)")
+        whole, own, place, _ = self._whole_and_part(memory_of(parts), found)
 
         def operation(limit: float) -> None:
-            self._endpoint.broadcast(whole, root, limit)
+            self._endpoint.scatter(whole, root, limit)
             own[:] = whole[place]
 
         return self._run([whole, own], operation, timeout, async_op)
@@ -317,7 +307,7 @@ class Group:
     ) -> Work | None:
         """Combines the arrays of all members; each member gets its part of the result, in rank order. ``op`` as in all_reduce.
 
-        Costs as much as all_reduce of a copy of the whole array: twice what is necessary.
+        Takes temporary memory for a copy of the whole array.
         """
         found = memory_of(out, is_written=True)
         whole, own, place, element = self._whole_and_part(memory_of(parts), found)
@@ -326,7 +316,7 @@ class Group:
         def operation(limit: float) -> None:
             with allocating(whole.nbytes):
                 combined = memoryview(bytearray(whole))
-            self._endpoint.reduce(combined, reduction.codes, reduction.is_mean, None, limit)
+            self._endpoint.reduce(combined, reduction.codes, reduction.is_mean, None, True, limit)
             own[:] = combined[place]
             reduction.finish(own, self.size)
 

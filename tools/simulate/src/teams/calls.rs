@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct CallPlan {
     /// What is called.
     pub kind: CallKind,
-    /// The root of a broadcast or reduction; 0 for other kinds.
+    /// The root, if the kind has one; otherwise 0.
     pub root: u32,
-    /// How many elements the message or a contribution has; elements that are not folded have one byte.
+    /// How many elements the message, a contribution or a member's part has; elements that are not folded have one byte.
     pub elements: u64,
 }
 
@@ -27,6 +27,12 @@ pub enum CallKind {
     Reduce(FoldPlan),
     /// All contributions, folded, to all.
     AllReduce(FoldPlan),
+    /// All contributions, folded, a part to each.
+    ReduceScatter(FoldPlan),
+    /// The parts of the root's message.
+    Scatter,
+    /// All contributions side by side, to the root.
+    Gather,
 }
 
 /// How contributions are folded.
@@ -80,6 +86,23 @@ impl OtherCall {
         [Self::Kind, Self::Root, Self::Length, Self::Folding, Self::Extra, Self::Missing];
 }
 
+impl CallKind {
+    /// Returns how contributions are folded, if they are.
+    pub(super) fn fold(&self) -> Option<&FoldPlan> {
+        match self {
+            Self::Reduce(plan) | Self::AllReduce(plan) | Self::ReduceScatter(plan) => Some(plan),
+            Self::Barrier | Self::Broadcast | Self::AllGather | Self::Scatter | Self::Gather => {
+                None
+            }
+        }
+    }
+
+    /// Returns whether there is a root.
+    pub(super) fn has_root(&self) -> bool {
+        matches!(self, Self::Broadcast | Self::Reduce(_) | Self::Scatter | Self::Gather)
+    }
+}
+
 impl CallPlan {
     /// A barrier.
     pub const BARRIER: Self = Self { kind: CallKind::Barrier, root: 0, elements: 0 };
@@ -88,13 +111,10 @@ impl CallPlan {
     ///
     /// Errors: there is no such type or operator, or they do not go together.
     pub fn reduction(&self) -> Result<Option<Reduction>, String> {
-        match &self.kind {
-            CallKind::Reduce(plan) | CallKind::AllReduce(plan) => plan.reduction().map(Some),
-            CallKind::Barrier | CallKind::Broadcast | CallKind::AllGather => Ok(None),
-        }
+        self.kind.fold().map(FoldPlan::reduction).transpose()
     }
 
-    /// Returns the length of the message or of a contribution in bytes.
+    /// Returns the length of the message, of a contribution or of a part in bytes.
     pub fn bytes(&self) -> u64 {
         let element_bytes = match self.reduction() {
             Ok(Some(by)) => by.element_bytes() as u64,
@@ -103,10 +123,9 @@ impl CallPlan {
         self.elements * element_bytes
     }
 
-    /// Returns the length of the operation's memory in bytes.
+    /// Returns the length of the operation's memory in bytes, at a root that alone has all parts.
     pub fn memory_bytes(&self, members: u32) -> u64 {
-        let parts = if self.kind == CallKind::AllGather { u64::from(members) } else { 1 };
-        parts * self.bytes()
+        self.call().all_bytes(members)
     }
 
     /// Returns what is called, in the form in which members compare it.
@@ -125,21 +144,25 @@ impl CallPlan {
             CallKind::AllGather => Kind::AllGather,
             CallKind::Reduce(_) => Kind::Reduce,
             CallKind::AllReduce(_) => Kind::AllReduce,
+            CallKind::ReduceScatter(_) => Kind::ReduceScatter,
+            CallKind::Scatter => Kind::Scatter,
+            CallKind::Gather => Kind::Gather,
         }
     }
 
     /// Returns a call that differs from this one. `Extra` and `Missing` are changes of the list, not of a call.
     pub(super) fn changed(&self, change: OtherCall, members: u32) -> Self {
-        let has_root = matches!(self.kind, CallKind::Broadcast | CallKind::Reduce(_));
+        let has_root = self.kind.has_root();
         let mut other = self.clone();
         match (change, &mut other.kind) {
             (OtherCall::Root, _) if has_root && members > 1 => {
                 other.root = (self.root + 1) % members;
             }
             (OtherCall::Length, kind) if *kind != CallKind::Barrier => other.elements += 1,
-            (OtherCall::Folding, CallKind::Reduce(plan) | CallKind::AllReduce(plan)) => {
-                *plan = plan.other();
-            }
+            (
+                OtherCall::Folding,
+                CallKind::Reduce(plan) | CallKind::AllReduce(plan) | CallKind::ReduceScatter(plan),
+            ) => *plan = plan.other(),
             (_, CallKind::Barrier) => (other.kind, other.elements) = (CallKind::Broadcast, 8),
             _ => other = Self::BARRIER,
         }

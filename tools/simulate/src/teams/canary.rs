@@ -7,6 +7,8 @@ use clap::ValueEnum;
 pub enum TeamCanary {
     /// Contributions are not folded in the order of ranks.
     FoldsAsTheyCome,
+    /// A scatter sends each member the part of another.
+    ShiftsParts,
     /// A piece is sent before it is complete: with the contents of the one before.
     SendsTooEarly,
     /// A block is sent before it is complete: with the contents of the one before.

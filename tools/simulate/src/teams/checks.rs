@@ -149,9 +149,23 @@ fn named(facts: &Facts<'_>) -> Option<String> {
         TeamFault::Member(
             MemberFault::Freeze { member, .. } | MemberFault::Pause { member, .. },
         ) if failure.reporter == *member => false,
+        // Nobody waits for whoever has left, although what it sent last may be held up.
+        _ if waited_for_the_end(facts, failure) && hit.iter().all(|&it| has_left(facts, it)) => {
+            false
+        }
         _ => failure.member.is_none_or(|blamed| !hit.contains(&blamed)),
     });
     wrong.map(|(rank, _, failure, _)| format!("member {rank}: {failure}; but {:?}", fault.what))
+}
+
+/// Returns whether the reporter of a failure had left, and waited for the others to leave.
+fn waited_for_the_end(facts: &Facts<'_>, failure: &Failure) -> bool {
+    let reporter = facts.members.get(failure.reporter as usize);
+    reporter.is_some_and(|reporter| matches!(reporter.timed_out, Some((_, None))))
+}
+
+fn has_left(facts: &Facts<'_>, rank: u32) -> bool {
+    facts.members.get(rank as usize).is_some_and(|member| member.left_ns.is_some())
 }
 
 /// One failure at one member.

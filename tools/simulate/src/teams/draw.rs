@@ -101,22 +101,25 @@ fn member(dice: &mut Dice, rate: u64) -> TeamMemberPlan {
 
 fn call(dice: &mut Dice, size: u64, ring_bytes: u64) -> CallPlan {
     let mut call = CallPlan {
-        kind: match dice.below(10) {
+        kind: match dice.below(13) {
             0 | 1 => CallKind::Barrier,
             2..=4 => CallKind::Broadcast,
             5 => CallKind::AllGather,
             6 | 7 => CallKind::Reduce(fold(dice)),
+            8 => CallKind::ReduceScatter(fold(dice)),
+            9 => CallKind::Scatter,
+            10 => CallKind::Gather,
             _ => CallKind::AllReduce(fold(dice)),
         },
         root: 0,
         elements: 1,
     };
-    if matches!(call.kind, CallKind::Broadcast | CallKind::Reduce(_)) {
+    if call.kind.has_root() {
         call.root = dice.below(size) as u32;
     }
     let most =
         if dice.percent(5) { 4 * ring_bytes } else { MEMORY_BYTES_USUAL.min(4 * ring_bytes) };
-    let parts = if call.kind == CallKind::AllGather { size } else { 1 };
+    let parts = if call.team_kind().has_parts() { size } else { 1 };
     let bytes = match dice.below(8) {
         0 => 0,
         1 => dice.between(1, 9),

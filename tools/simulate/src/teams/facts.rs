@@ -107,9 +107,12 @@ impl<'a> Facts<'a> {
         }
         let call = self.scenario.call(number as u64);
         let waits_for_all = match call.kind {
-            CallKind::Broadcast => false,
-            CallKind::Reduce(_) => rank as u32 == call.root,
-            CallKind::Barrier | CallKind::AllGather | CallKind::AllReduce(_) => true,
+            CallKind::Broadcast | CallKind::Scatter => false,
+            CallKind::Reduce(_) | CallKind::Gather => rank as u32 == call.root,
+            CallKind::Barrier
+            | CallKind::AllGather
+            | CallKind::AllReduce(_)
+            | CallKind::ReduceScatter(_) => true,
         };
         let missing = self.members.iter().position(|member| member.called.len() <= number);
         if let Some(missing) = missing.filter(|_| waits_for_all) {
@@ -117,8 +120,8 @@ impl<'a> Facts<'a> {
                 "operation {number} is complete at member {rank} and not called by member {missing}"
             ));
         }
-        let has_result = !matches!(call.kind, CallKind::Reduce(_)) || rank as u32 == call.root;
-        if has_result {
+        let is_at_root = matches!(call.kind, CallKind::Reduce(_) | CallKind::Gather);
+        if !is_at_root || rank as u32 == call.root {
             self.compare(rank, number, &call, memory);
         }
     }
@@ -131,11 +134,17 @@ impl<'a> Facts<'a> {
         if result.is_none() {
             *result = Values(self.scenario).result(number as u64, call);
         }
-        let expected = result.get_or_insert_with(|| memory.clone());
-        if *expected == memory {
+        if result.is_none() && matches!(call.kind, CallKind::ReduceScatter(_)) {
+            // Only this member knows its part.
             return;
         }
-        let first = expected.iter().zip(&memory).position(|(one, other)| one != other);
+        let result = result.get_or_insert_with(|| memory.clone());
+        let (place, expected) = Values::part_of(rank as u32, call, result);
+        let memory = memory.get(place).unwrap_or_default();
+        if expected == memory {
+            return;
+        }
+        let first = expected.iter().zip(memory).position(|(one, other)| one != other);
         self.violations.push(format!(
             "operation {number} ({:?}) has a wrong result at member {rank}: {} of {} bytes, the first difference at {first:?}",
             call.kind,

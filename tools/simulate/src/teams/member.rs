@@ -324,15 +324,27 @@ impl<'a> Member<'a> {
         let rank = self.rank;
         let number = here.facts.members[rank].called.len() as u64;
         here.network.remark(|| format!("member {rank} calls {number}: {:?}", call.call()));
-        let memory = Values(self.scenario).memory(number, rank as u32, &call);
-        let by = match (&call.kind, self.canary) {
-            (
-                CallKind::Reduce(FoldPlan::Function(function))
-                | CallKind::AllReduce(FoldPlan::Function(function)),
-                Some(TeamCanary::FoldsAsTheyCome),
-            ) if self.dice.percent(20) => Some(function.exchanged().into()),
+        let by = match (call.kind.fold(), self.canary) {
+            (Some(FoldPlan::Function(function)), Some(TeamCanary::FoldsAsTheyCome))
+                if self.dice.percent(20) =>
+            {
+                Some(function.exchanged().into())
+            }
             _ => call.reduction().unwrap_or_default(),
         };
+        let needed = team.memory_bytes(call.team_kind(), call.root, call.bytes(), by.as_ref());
+        let Ok(bytes) = needed else {
+            return here.facts.violated(format!("member {rank}: {needed:?} for {call:?}"));
+        };
+        let mut memory = Values(self.scenario).memory(number, rank as u32, &call, bytes);
+        if self.canary == Some(TeamCanary::ShiftsParts)
+            && call.kind == CallKind::Scatter
+            && self.dice.percent(20)
+        {
+            // Of a root; other members have a part or nothing.
+            let part = (call.bytes() as usize).min(memory.len());
+            memory.rotate_left(part);
+        }
         let is_long = team.is_long(call.team_kind(), call.bytes(), by.as_ref());
         let is_lent = self.plan.lends && !is_long;
         let memory = if is_lent {

@@ -1,9 +1,6 @@
 //! Reductions of a scenario, which may still fail.
 
-use super::{
-    calls::{CallKind, CallPlan},
-    scenario::TeamScenario,
-};
+use super::{calls::CallPlan, scenario::TeamScenario};
 use crate::{clock::Clock, network::NetworkPlan, subject::Smaller};
 
 /// Adds smaller scenarios, the most effective reduction first.
@@ -43,7 +40,7 @@ fn remove_member(scenario: &mut TeamScenario, rank: u32) {
     scenario.members.remove(rank as usize);
     let size = scenario.size().max(1);
     for call in &mut scenario.calls {
-        let has_root = matches!(call.kind, CallKind::Broadcast | CallKind::Reduce(_));
+        let has_root = call.kind.has_root();
         let root = call.root - u32::from(call.root > rank);
         call.root = if has_root { root % size } else { 0 };
     }

@@ -17,10 +17,28 @@ pub enum Operation {
     Reduce,
     /// Contributions of all members are reduced, and all members get the result.
     Allreduce,
+    /// Contributions of all members are reduced, and each member gets its part of the result.
+    ReduceScatter,
+    /// Each member gets its part of the root's message.
+    Scatter,
+    /// The root gets the parts of all members.
+    Gather,
 }
 
 impl Operation {
-    const ALL: [Self; 3] = [Self::Broadcast, Self::Reduce, Self::Allreduce];
+    const ALL: [Self; 6] = [
+        Self::Broadcast,
+        Self::Reduce,
+        Self::Allreduce,
+        Self::ReduceScatter,
+        Self::Scatter,
+        Self::Gather,
+    ];
+
+    /// Whether contributions are reduced.
+    pub const fn folds(self) -> bool {
+        matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter)
+    }
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
@@ -28,6 +46,9 @@ impl Operation {
             Self::Broadcast => "broadcast",
             Self::Reduce => "reduce",
             Self::Allreduce => "allreduce",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Scatter => "scatter",
+            Self::Gather => "gather",
         }
     }
 }

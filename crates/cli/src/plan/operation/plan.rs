@@ -1,8 +1,8 @@
 //! The writes of an operation.
 
 use collective::{
-    BroadcastTree, Call, Choice, HEADER_BYTES, Halving, Kind, MEMBERS_MAX, Op, Partners, Reduction,
-    ReductionTree, RingRounds, Type, Way,
+    BroadcastTree, Call, Choice, HEADER_BYTES, Halving, Kind, MEMBERS_MAX, Op, PartTree, Partners,
+    Reduction, ReductionTree, RingRounds, Type, Way,
     model::{Bounds, Parameters, Team},
 };
 use rdmc::TeamSettings;
@@ -29,7 +29,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan for `bytes` of each member, by the way that the library takes with these costs. Errors: too many members; a root that
+    /// The plan for `bytes` of each member, or in a part, by the way that the library takes with these costs. Errors: too many members; a root that
     /// is not a member, or not rank 0 for a reduction.
     pub fn new(
         operation: Operation,
@@ -49,7 +49,7 @@ impl Plan {
                 members - 1
             )));
         }
-        if operation != Operation::Broadcast && root != 0 {
+        if operation.folds() && root != 0 {
             return Err(Failure::Usage(format!(
                 "{} combines contributions at rank 0, in the order of ranks; leave out --root {root}",
                 operation.name()
@@ -95,11 +95,14 @@ impl Plan {
 
     fn write_count(&self) -> u64 {
         let (members, others) = (u64::from(self.members), u64::from(self.members - 1));
+        let halves = if self.operation == Operation::Allreduce { 2 } else { 1 };
         match self.way {
-            Way::Trees { .. } if self.operation == Operation::Allreduce => 2 * others,
-            Way::Trees { .. } => others,
+            Way::Trees { degree: Some(_) } if self.operation != Operation::Reduce => 2 * others,
+            Way::Trees { .. } | Way::Direct => others,
+            Way::Circulant if self.has_parts() => others,
             Way::Exchange => Partners::new(self.members, true).writes(),
-            Way::Halving => members * u64::from(Halving::new(self.members).rounds()),
+            Way::Halving => halves * members * u64::from(Halving::new(self.members).rounds()) / 2,
+            Way::Ring if self.has_parts() => members * others,
             Way::Ring if self.operation == Operation::Allreduce => 2 * members * others,
             Way::Chain if self.operation == Operation::Allreduce => 2 * others * self.blocks(),
             Way::Circulant | Way::Ring | Way::Chain => others * self.blocks(),
@@ -111,14 +114,43 @@ impl Plan {
         self.block_bytes.min(self.call.bytes)
     }
 
-    /// The length of one of as many chunks of an allreduce as there are members, rounded up.
+    /// The length of one of as many chunks of an allreduce as there are members, rounded up; or of a part.
     pub fn chunk_bytes(&self) -> u64 {
-        self.call.bytes.div_ceil(self.members.into())
+        match self.operation {
+            Operation::Allreduce => self.call.bytes.div_ceil(self.members.into()),
+            _ => self.call.bytes,
+        }
     }
 
-    /// The number of blocks of a long message.
+    /// The number of blocks of a long message, or of the parts of all.
     pub fn blocks(&self) -> u64 {
-        self.call.bytes.div_ceil(self.block_bytes).max(1)
+        let parts = if self.has_parts() { self.members.into() } else { 1 };
+        parts * self.call.bytes.div_ceil(self.block_bytes).max(1)
+    }
+
+    /// Whether each member has a part.
+    pub fn has_parts(&self) -> bool {
+        self.call.kind.has_parts()
+    }
+
+    fn parts(&self) -> Option<PartTree> {
+        match self.way {
+            _ if !self.has_parts() => None,
+            Way::Trees { .. } | Way::Circulant => Some(PartTree::new(self.members, self.root)),
+            Way::Direct => Some(PartTree::direct(self.members, self.root)),
+            _ => None,
+        }
+    }
+
+    /// The phase in which parts go along a tree, with its steps.
+    fn phase_of_parts(&self) -> Option<(Phase, u64)> {
+        let phase =
+            if self.operation == Operation::Gather { Phase::Gather } else { Phase::Scatter };
+        let steps = match self.way {
+            Way::Direct => u64::from(self.members - 1),
+            _ => BroadcastTree::new(self.members, self.root).rounds().into(),
+        };
+        self.parts().map(|_| (phase, steps))
     }
 
     fn reduction(&self) -> Option<ReductionTree> {
@@ -129,7 +161,8 @@ impl Plan {
     }
 
     fn broadcast(&self) -> Option<BroadcastTree> {
-        let is_tree = matches!(self.way, Way::Trees { .. }) && self.operation != Operation::Reduce;
+        let has_message = matches!(self.operation, Operation::Broadcast | Operation::Allreduce);
+        let is_tree = matches!(self.way, Way::Trees { .. }) && has_message;
         is_tree.then(|| BroadcastTree::new(self.members, self.root))
     }
 
@@ -143,27 +176,33 @@ impl Plan {
                 let reduction = self.reduction().map(|tree| (Phase::Reduce, tree.steps().into()));
                 let broadcast =
                     self.broadcast().map(|tree| (Phase::Broadcast, tree.rounds().into()));
-                reduction.into_iter().chain(broadcast).collect()
+                reduction.into_iter().chain(broadcast).chain(self.phase_of_parts()).collect()
             }
             Way::Exchange => {
                 vec![(Phase::Exchange, Partners::new(self.members, true).steps().into())]
             }
             Way::Halving => {
                 let half = (Halving::new(self.members).rounds() / 2).into();
-                vec![(Phase::ReduceScatter, half), (Phase::AllGather, half)]
+                self.halves(half)
             }
+            Way::Direct => self.phase_of_parts().into_iter().collect(),
+            Way::Circulant if self.has_parts() => self.phase_of_parts().into_iter().collect(),
             Way::Circulant => {
                 let hops = BroadcastTree::new(self.members, self.root).rounds();
                 vec![(Phase::Broadcast, pipeline(hops.into()))]
             }
-            Way::Ring if self.operation == Operation::Allreduce => {
-                vec![(Phase::ReduceScatter, others), (Phase::AllGather, others)]
-            }
+            Way::Ring if self.operation != Operation::Reduce => self.halves(others),
             Way::Chain if self.operation == Operation::Allreduce => {
                 vec![(Phase::Reduce, pipeline(2 * others))]
             }
             Way::Ring | Way::Chain => vec![(Phase::Reduce, pipeline(others))],
         }
+    }
+
+    /// Phases of so many steps each: an allreduce has both.
+    fn halves(&self, steps: u64) -> Vec<(Phase, u64)> {
+        let gather = (self.operation == Operation::Allreduce).then_some((Phase::AllGather, steps));
+        [(Phase::ReduceScatter, steps)].into_iter().chain(gather).collect()
     }
 
     pub fn steps(&self) -> u64 {
@@ -175,12 +214,13 @@ impl Plan {
     pub fn writes(&self) -> Box<dyn Iterator<Item = Write> + '_> {
         let members = self.members;
         match self.way {
-            Way::Trees { .. } => Box::new(self.writes_of_trees().into_iter()),
+            Way::Trees { .. } | Way::Direct => Box::new(self.writes_of_trees().into_iter()),
+            Way::Circulant if self.has_parts() => Box::new(self.writes_of_trees().into_iter()),
             Way::Exchange => Box::new(writes_of_exchange(members)),
-            Way::Halving => Box::new(writes_of_halving(members)),
+            Way::Halving => Box::new(writes_of_halving(members, self.steps())),
             Way::Circulant => Box::new(self.writes_of_blocks()),
-            Way::Ring if self.operation == Operation::Allreduce => {
-                Box::new(writes_of_ring(members))
+            Way::Ring if self.operation != Operation::Reduce => {
+                Box::new(writes_of_ring(members, self.steps()))
             }
             Way::Ring => Box::new(self.writes_around_ring()),
             Way::Chain => Box::new(std::iter::empty()),
@@ -204,9 +244,29 @@ impl Plan {
                 Some(Write { step, phase: Phase::Broadcast, source, target, part })
             })
         });
-        let mut writes: Vec<Write> = up.chain(down).collect();
+        let parts = self.writes_of_parts(first);
+        let mut writes: Vec<Write> = up.chain(down).chain(parts).collect();
         writes.sort_by_key(|write| (write.step, write.source));
         writes
+    }
+
+    /// A scatter from this step on, or a gather.
+    fn writes_of_parts(&self, first: u32) -> impl Iterator<Item = Write> + use<> {
+        let (members, phase) = (self.members, self.phase_of_parts());
+        self.parts().zip(phase).into_iter().flat_map(move |(tree, (phase, steps))| {
+            (0..members).filter_map(move |rank| {
+                let branch = tree.branch(rank);
+                let (parent, round) = branch.parent?;
+                let (parent, last) = (tree.rank(parent), tree.rank(branch.subtree.end - 1));
+                // A gather goes backwards.
+                let (source, target, round) = match phase {
+                    Phase::Gather => (rank, parent, steps - 1 - u64::from(round)),
+                    _ => (parent, rank, u64::from(round)),
+                };
+                let step = u64::from(first) + round;
+                Some(Write { step, phase, source, target, part: Part::Chunks(rank, last) })
+            })
+        })
     }
 
     /// A broadcast on the circulant graph.
@@ -261,9 +321,9 @@ fn writes_of_exchange(members: u32) -> impl Iterator<Item = Write> {
     })
 }
 
-fn writes_of_halving(members: u32) -> impl Iterator<Item = Write> {
+fn writes_of_halving(members: u32, steps: u64) -> impl Iterator<Item = Write> {
     let halving = Halving::new(members);
-    (0..halving.rounds()).flat_map(move |round| {
+    (0..halving.rounds()).take(steps as usize).flat_map(move |round| {
         (0..members).map(move |source| {
             let sent = halving.sent(source, round);
             Write {
@@ -277,10 +337,10 @@ fn writes_of_halving(members: u32) -> impl Iterator<Item = Write> {
     })
 }
 
-/// An allreduce on the ring.
-fn writes_of_ring(members: u32) -> impl Iterator<Item = Write> {
+/// An allreduce on the ring, or a reduce-scatter: as many steps of it.
+fn writes_of_ring(members: u32, steps: u64) -> impl Iterator<Item = Write> {
     let rounds = RingRounds::new(members);
-    (0..rounds.rounds()).flat_map(move |round| {
+    (0..rounds.rounds()).take(steps as usize).flat_map(move |round| {
         (0..members).map(move |source| Write {
             step: round.into(),
             phase: if rounds.folds(round) { Phase::ReduceScatter } else { Phase::AllGather },
@@ -298,6 +358,9 @@ fn call(operation: Operation, root: u32, bytes: u64) -> Call {
         Operation::Broadcast => Call::new(Kind::Broadcast, root, bytes),
         Operation::Reduce => Call::folding(Kind::Reduce, root, bytes, &sum),
         Operation::Allreduce => Call::folding(Kind::AllReduce, root, bytes, &sum),
+        Operation::ReduceScatter => Call::folding(Kind::ReduceScatter, root, bytes, &sum),
+        Operation::Scatter => Call::new(Kind::Scatter, root, bytes),
+        Operation::Gather => Call::new(Kind::Gather, root, bytes),
     }
 }
 

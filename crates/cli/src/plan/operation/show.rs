@@ -26,8 +26,9 @@ pub struct Request<'a> {
 /// Prints the operation, or compares ways.
 pub fn run(request: &Request<'_>) -> Result<(), Failure> {
     let Some(operation) = request.options.collective else { return Ok(()) };
-    if operation == Operation::Broadcast && request.options.degree.is_some() {
-        return Err(Failure::Usage("a broadcast has no --degree; leave it out".into()));
+    if !operation.folds() && request.options.degree.is_some() {
+        let text = format!("a {} has no --degree; leave it out", operation.name());
+        return Err(Failure::Usage(text));
     }
     let parameters = request.options.parameters.unwrap_or(Parameters::TCP);
     if request.explain {
@@ -53,7 +54,7 @@ fn plan(
     parameters: &Parameters,
 ) -> Result<Plan, Failure> {
     let degree = request.options.degree;
-    if degree.is_none() && request.bytes.is_none() && operation != Operation::Broadcast {
+    if degree.is_none() && request.bytes.is_none() && operation.folds() {
         return Err(Failure::Usage(format!(
             "{} needs --degree, or --bytes, for which the library chooses a way",
             operation.name()

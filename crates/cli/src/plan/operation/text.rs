@@ -20,8 +20,11 @@ pub fn headline(plan: &Plan) -> String {
     match plan.way {
         Way::Trees { .. } => {}
         Way::Exchange => plan.way.name().clone_into(&mut how),
-        Way::Circulant => how = format!("{how}, {}, {}", plan.way, long()),
-        Way::Ring | Way::Halving if plan.phases().len() > 1 => {
+        Way::Circulant | Way::Direct if plan.has_parts() => {
+            how = format!("{how}, {}, parts of {}", plan.way, size::show(plan.chunk_bytes()));
+        }
+        Way::Circulant | Way::Direct => how = format!("{how}, {}, {}", plan.way, long()),
+        Way::Ring | Way::Halving if plan.phases().len() > 1 || plan.has_parts() => {
             let chunk = size::show(plan.chunk_bytes());
             how = format!("{}, chunks of at most {chunk}", plan.way);
         }
@@ -53,6 +56,8 @@ pub fn write(plan: &Plan, bytes: Option<u64>, out: &mut impl Write) -> io::Resul
         plan.phases().iter().map(|(phase, _)| phase.name().len()).max().unwrap_or(0).max(9);
     // With the letter, and between two numbers.
     let part_width = match plan.way {
+        Way::Ring if plan.has_parts() => 1 + rank_width,
+        _ if plan.has_parts() => 2 + 2 * rank_width,
         Way::Circulant => 1 + digits(plan.blocks() - 1),
         Way::Halving => 2 + 2 * rank_width,
         Way::Ring if plan.phases().len() > 1 => 1 + rank_width,

@@ -8,6 +8,8 @@ pub enum Phase {
     Exchange,
     ReduceScatter,
     AllGather,
+    Scatter,
+    Gather,
 }
 
 impl Phase {
@@ -18,6 +20,8 @@ impl Phase {
             Self::Exchange => "exchange",
             Self::ReduceScatter => "reduce-scatter",
             Self::AllGather => "all-gather",
+            Self::Scatter => "scatter",
+            Self::Gather => "gather",
         }
     }
 }
@@ -27,7 +31,7 @@ impl Phase {
 pub enum Part {
     All,
     Block(u32),
-    /// One of as many chunks as there are members.
+    /// One of as many chunks as there are members; a member's part, if there are parts.
     Chunk(u32),
     /// Several of these: the first and the last; behind the last one of all comes chunk 0.
     Chunks(u32, u32),
