@@ -290,7 +290,6 @@ impl Endpoint {
     /// Replaces the elements of an array, of the type with the first of these codes, by their combination over all members; with a root only there.
     /// `is_mean`: by their sum, whatever the operator; other members have to say so, too. `scatters`: only this member's part; the rest
     /// is undefined.
-    #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
     fn reduce(
         &self,
         py: Python<'_>,
