@@ -1,0 +1,4 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod common;
+mod contract;
