@@ -2,3 +2,5 @@
 
 mod common;
 mod contract;
+mod killed;
+mod writes;

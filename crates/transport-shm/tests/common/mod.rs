@@ -1,4 +1,6 @@
-//! Pairs of transports in this process.
+//! Transports and links between them.
+
+pub mod pair;
 
 use std::time::Duration;
 
