@@ -22,6 +22,8 @@
 
 mod driver;
 mod error;
+#[cfg(test)]
+mod hostile;
 mod incoming;
 mod link;
 mod offer;

@@ -3,4 +3,5 @@
 mod common;
 mod contract;
 mod killed;
+mod other_user;
 mod writes;
