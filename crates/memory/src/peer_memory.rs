@@ -212,6 +212,7 @@ impl PeerMemory {
     /// stores have an order (`transport::Visibility`).
     ///
     /// Errors: out of range.
+    #[inline]
     pub fn load_byte(&self, at: usize) -> Result<u8, LeaseError> {
         let (head, words, tail) = self.cells(at, 1)?;
         debug_assert!(words.is_empty(), "one byte is no word");
@@ -227,6 +228,7 @@ impl PeerMemory {
     /// could become visible in parts.
     ///
     /// Errors: out of range.
+    #[inline]
     pub fn load_word(&self, at: usize) -> Result<Option<u64>, LeaseError> {
         let (_, words, _) = self.cells(at, 8)?;
         let word = words.first().map(|cell| u64::from_le(cell.load(Ordering::Relaxed)));
@@ -250,6 +252,7 @@ impl PeerMemory {
     /// instruction `stlr`.
     ///
     /// Errors: as for [`PeerMemory::copy_in`].
+    #[inline]
     pub fn publish(&self, at: usize, bytes: &[u8]) -> Result<(), LeaseError> {
         self.store(at, bytes, Ordering::Release)
     }
@@ -295,6 +298,7 @@ impl PeerMemory {
     }
 
     /// Returns the bytes of a range as atomics.
+    #[inline]
     fn cells(&self, at: usize, bytes: usize) -> Result<Cells<'_>, LeaseError> {
         let range = Range { start: at, end: at.saturating_add(bytes) };
         if range.end > self.len() {

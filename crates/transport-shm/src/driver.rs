@@ -261,7 +261,6 @@ impl OneSidedWrites for ShmTransport {
         let link = self.links.get_mut(&endpoint).filter(|link| link.is_open());
         let link = link.ok_or(PostError::EndpointGone(endpoint))?;
         link.post_write(from, key, offset, immediate, token, &mut self.completed);
-        link.write(false, &mut self.completed);
         Ok(())
     }
 }

@@ -152,11 +152,14 @@ impl Link {
         token: Token,
         completed: &mut Vec<Completion>,
     ) {
-        if !self.targets.contains_key(&key) {
-            self.read_messages();
-        }
         let Some(memory) = self.targets.get(&key) else {
-            self.outgoing.push_write(from, key, offset, immediate, token);
+            self.read_messages();
+            if self.targets.contains_key(&key) {
+                self.post_write(from, key, offset, immediate, token, completed);
+            } else {
+                self.outgoing.push_write(from, key, offset, immediate, token);
+                self.write(false, completed);
+            }
             return;
         };
         let placed = usize::try_from(offset).map(|at| memory.publish(at, &from));
@@ -166,8 +169,10 @@ impl Link {
             self.end = Some(End::Broken(Cause::Protocol(why)));
             return;
         }
-        drop(from);
-        self.outgoing.push_placed(immediate, token, completed);
+        self.outgoing.push_placed(from, immediate, token);
+        if immediate.is_some() {
+            self.write(false, completed);
+        }
     }
 
     pub(crate) fn close(&mut self, until: Instant) {

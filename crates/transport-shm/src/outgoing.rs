@@ -18,14 +18,25 @@ pub(crate) struct Outgoing {
     ring: RingWriter<PeerMemory>,
     words: VecDeque<Vec<u8>>,
     words_bytes: usize,
+    /// Writes of which the peer is not told. They are done, but handing back takes longer than a short write: it is done in the
+    /// next pass.
+    placed: Vec<Placed>,
     writes: VecDeque<Write>,
     blocks: VecDeque<Transfer>,
 }
 
-/// A one-sided write.
+/// A one-sided write that is in the peer's memory.
+struct Placed {
+    from: ReadLease,
+    token: Token,
+}
+
+/// A one-sided write of which the peer is to be told.
 enum Write {
-    /// It was placed; the peer is to be told.
-    Placed { token: Token, immediate: u32 },
+    Placed {
+        placed: Placed,
+        immediate: u32,
+    },
     /// The peer has to copy it.
     Copied(Transfer),
     /// It does not fit into the exposed memory: the link breaks.
@@ -52,8 +63,8 @@ enum Step {
 
 impl Outgoing {
     pub(crate) fn new(id: EndpointId, ring: RingWriter<PeerMemory>) -> Self {
-        let (words, writes, blocks) = Default::default();
-        Self { id, ring, words, words_bytes: 0, writes, blocks }
+        let (words, placed, writes, blocks) = Default::default();
+        Self { id, ring, words, words_bytes: 0, placed, writes, blocks }
     }
 
     /// Queues a word. Returns false if megabytes of words wait.
@@ -86,16 +97,12 @@ impl Outgoing {
         self.writes.push_back(Write::Copied(transfer));
     }
 
-    /// Completes a write that was placed, once the peer is told: at once, if it is not to be told.
-    pub(crate) fn push_placed(
-        &mut self,
-        immediate: Option<u32>,
-        token: Token,
-        completed: &mut Vec<Completion>,
-    ) {
+    /// Keeps a write that was placed, until it is handed back: after the peer was told, if it is to be.
+    pub(crate) fn push_placed(&mut self, from: ReadLease, immediate: Option<u32>, token: Token) {
+        let placed = Placed { from, token };
         match immediate {
-            Some(immediate) => self.writes.push_back(Write::Placed { token, immediate }),
-            None => completed.push(Completion::Sent { endpoint: self.id, token }),
+            Some(immediate) => self.writes.push_back(Write::Placed { placed, immediate }),
+            None => self.placed.push(placed),
         }
     }
 
@@ -122,6 +129,7 @@ impl Outgoing {
     /// Writes as much as there is space for: words before writes and blocks, of which none waits for all of the other.
     /// Returns whether anything was written.
     pub(crate) fn advance(&mut self, completed: &mut Vec<Completion>) -> bool {
+        self.complete_placed(completed);
         let mut has_written = false;
         loop {
             self.write_words();
@@ -142,6 +150,13 @@ impl Outgoing {
         is_done
     }
 
+    fn complete_placed(&mut self, completed: &mut Vec<Completion>) {
+        for Placed { from, token } in self.placed.drain(..) {
+            drop(from);
+            completed.push(Completion::Sent { endpoint: self.id, token });
+        }
+    }
+
     /// Returns whether no word is left.
     fn write_words(&mut self) -> bool {
         while let Some(word) = self.words.front() {
@@ -158,7 +173,7 @@ impl Outgoing {
     fn step_writes(&mut self, completed: &mut Vec<Completion>) -> bool {
         let (step, token) = match self.writes.front_mut() {
             None | Some(Write::Refused(_)) => return false,
-            Some(Write::Placed { token, immediate }) => {
+            Some(Write::Placed { placed: Placed { token, .. }, immediate }) => {
                 let is_told = self.ring.push(&Record::Written { immediate: *immediate }, &[]);
                 (if is_told { Step::Done } else { Step::Full }, *token)
             }
@@ -188,10 +203,11 @@ impl Outgoing {
         !matches!(step, Step::Full)
     }
 
-    /// Cancels all posts.
+    /// Cancels all posts that are not done.
     pub(crate) fn cancel(&mut self, completed: &mut Vec<Completion>) {
+        self.complete_placed(completed);
         let writes = mem::take(&mut self.writes).into_iter().map(|write| match write {
-            Write::Placed { token, .. } | Write::Refused(token) => token,
+            Write::Placed { placed: Placed { token, .. }, .. } | Write::Refused(token) => token,
             Write::Copied(transfer) => transfer.token,
         });
         let blocks = mem::take(&mut self.blocks).into_iter().map(|block| block.token);

@@ -16,15 +16,17 @@ use std::{
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use transport::{
-    Completion, EndpointId, FileAccess, OneSidedWrites, PeerMemory, ProcessRange, Region, Token,
-    Transport, copy_from_process,
+    Completion, EndpointId, FileAccess, OneSidedWrites, PeerMemory, ProcessRange, ReadLease,
+    Region, Token, Transport, copy_from_process,
 };
 use transport_shm::{Offer, ShmLink, ShmSettings, ShmTransport};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const BATCHES: usize = 31;
-/// Round trips of a batch.
-const TRIPS: u64 = 10_000;
+const BATCHES: usize = 301;
+/// How often all is measured, one after the other: what a cache line costs depends on where the host runs the processors.
+const ROUNDS: usize = 7;
+/// Round trips of a batch: shorter than a time slice, so that most batches are not interrupted.
+const TRIPS: u64 = 200;
 const LONG_BYTES: usize = 16 << 20;
 /// Copies of [`LONG_BYTES`] of each kind; the first ones touch the pages.
 const COPIES: usize = 25;
@@ -56,8 +58,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints the median time of one way, of batches of round trips, and returns it.
-fn trips(name: &str, mut trip: impl FnMut(u64)) -> f64 {
+/// Returns the median time of one way in ns, of batches of round trips.
+fn trips(mut trip: impl FnMut(u64)) -> f64 {
     let mut number = 0;
     let mut batch = || {
         let begin = Instant::now();
@@ -67,9 +69,16 @@ fn trips(name: &str, mut trip: impl FnMut(u64)) -> f64 {
         }
         begin.elapsed().as_secs_f64() * 1e9 / TRIPS as f64 / 2.0
     };
-    let one_way_ns = median((0..BATCHES).map(|_| batch()).collect());
-    println!("{name:<58} {one_way_ns:8.1} ns");
-    one_way_ns
+    median((0..BATCHES).map(|_| batch()).collect())
+}
+
+/// Prints the medians of times, and of how often they are those of the first kind.
+fn print_trips(names: &[&str], rounds: &[Vec<f64>]) {
+    for (index, name) in names.iter().enumerate() {
+        let one_way_ns = median(rounds.iter().map(|round| round[index]).collect());
+        let of_first = median(rounds.iter().map(|round| round[index] / round[0]).collect());
+        println!("{name:<58} {one_way_ns:8.1} ns {of_first:8.2}");
+    }
 }
 
 /// As [`trips`], at the other end.
@@ -135,6 +144,14 @@ impl End {
         }
     }
 
+    /// Takes what has completed, now and then.
+    fn drain(&mut self, number: u64) {
+        if number.is_multiple_of(32) {
+            let open = self.open;
+            self.poll_until(|end| end.open < open);
+        }
+    }
+
     fn say(&mut self) {
         self.transport.write_control(self.endpoint, b"word").expect("it is open");
     }
@@ -156,10 +173,9 @@ impl End {
         self.poll_until(|end| end.open == 0);
     }
 
-    fn write(&mut self, from: &Region, key: u32, at: usize, immediate: Option<u32>) {
-        let lease = from.read(0..from.len()).expect("it is only read");
+    fn write(&mut self, from: ReadLease, key: u32, immediate: Option<u32>) {
         self.transport
-            .post_write(self.endpoint, lease, key, at as u64, immediate, Token(0))
+            .post_write(self.endpoint, from, key, 0, immediate, Token(0))
             .expect("it is exposed");
         self.open += 1;
     }
@@ -187,9 +203,22 @@ impl End {
     }
 }
 
-/// A region of each value of a byte.
-fn values(bytes: usize) -> Vec<Region> {
-    (0..=255).map(|value| Region::from_vec(vec![value; bytes])).collect()
+/// Bytes of each value.
+struct Values {
+    region: Region,
+    bytes: usize,
+}
+
+impl Values {
+    fn new(bytes: usize) -> Self {
+        let contents = (0..=255).flat_map(|value| vec![value; bytes]).collect();
+        Self { region: Region::from_vec(contents), bytes }
+    }
+
+    fn of(&self, number: u64) -> ReadLease {
+        let start = number as usize % 256 * self.bytes;
+        self.region.read(start..start + self.bytes).expect("it is only read")
+    }
 }
 
 /// Between two threads: no more than loads and stores.
@@ -210,7 +239,7 @@ fn bare_threads() -> f64 {
                 lines[1].0.store(number, Ordering::Release);
             });
         });
-        trips("a cache line that two threads poll", |number| {
+        trips(|number| {
             lines[0].0.store(number, Ordering::Release);
             await_number(&lines[1], number);
         })
@@ -221,6 +250,37 @@ fn await_word(memory: &PeerMemory, at: usize, number: u64) {
     while memory.load_word(at) != Ok(Some(number)) {
         spin_loop();
     }
+}
+
+/// Returns the times of one way of each kind.
+fn measure_trips(end: &mut End, lines: &PeerMemory) -> Vec<f64> {
+    let mut times = vec![bare_threads()];
+    end.meet();
+    times.push(trips(|number| {
+        lines.publish(LINES[0], &number.to_le_bytes()).expect("it is in range");
+        await_word(lines, LINES[1], number);
+    }));
+    for bytes in [4, 8] {
+        let values = Values::new(bytes);
+        end.meet();
+        let mut next = Some(values.of(1));
+        times.push(trips(|number| {
+            next.take().into_iter().for_each(|lease| end.write(lease, PING, None));
+            // While the other end answers.
+            next = Some(values.of(number + 1));
+            end.drain(number);
+            end.await_byte(bytes - 1, number as u8);
+        }));
+        end.meet();
+    }
+    let four = Values::new(4);
+    end.meet();
+    times.push(trips(|_| {
+        end.write(four.of(0), PING, Some(0));
+        end.await_write();
+    }));
+    end.meet();
+    times
 }
 
 fn measure() {
@@ -235,38 +295,24 @@ fn measure() {
     let mut peer = Peer(peer);
     let mut end = End::start(offer.accept(PATIENCE).expect("it connects"));
 
-    let bare = bare_threads();
-    end.meet();
-    trips("a cache line that two processes poll", |number| {
-        lines.publish(LINES[0], &number.to_le_bytes()).expect("it is in range");
-        await_word(&lines, LINES[1], number);
-    });
-    for bytes in [4, 8] {
-        let sources = values(bytes);
-        end.meet();
-        let name = format!("a one-sided write of {bytes} bytes, seen in memory");
-        let ours = trips(&name, |number| {
-            let value = number as u8;
-            end.write(&sources[usize::from(value)], PING, 0, None);
-            end.await_byte(bytes - 1, value);
-        });
-        println!("{:<58} {:8.2}", "  of the line of two threads", ours / bare);
-        end.meet();
-    }
-    let four = values(4).swap_remove(1);
-    end.meet();
-    trips("a one-sided write of 4 bytes, reported", |_| {
-        end.write(&four, PING, 0, Some(0));
-        end.await_write();
-    });
-    end.meet();
+    let rounds: Vec<_> = (0..ROUNDS).map(|_| measure_trips(&mut end, &lines)).collect();
+    let names = [
+        "a cache line that two threads poll",
+        "a cache line that two processes poll",
+        "a one-sided write of 4 bytes, seen in memory",
+        "a one-sided write of 8 bytes, seen in memory",
+        "a one-sided write of 4 bytes, reported",
+    ];
+    print_trips(&names, &rounds);
 
     let (source, mut target) = (vec![1_u8; LONG_BYTES], vec![2_u8; LONG_BYTES]);
     let memcpy = copies("16 MiB, copied (memcpy)", || {
         std::hint::black_box(&mut target).copy_from_slice(std::hint::black_box(&source));
     });
     let region = Region::from_vec(source);
-    let rate = copies("16 MiB, a one-sided write", || end.write(&region, LONG, 0, None));
+    let rate = copies("16 MiB, a one-sided write", || {
+        end.write(region.read(0..LONG_BYTES).expect("it is only read"), LONG, None);
+    });
     println!("{:<58} {:8.2}", "  of memcpy", rate / memcpy);
     end.meet();
     copies("16 MiB, a block through the ring", || {
@@ -294,6 +340,34 @@ impl Drop for Peer {
     }
 }
 
+/// Does at the other end what [`measure_trips`] needs, in the same order.
+fn answer_trips(end: &mut End, lines: &PeerMemory) {
+    end.meet();
+    answer(|number| {
+        await_word(lines, LINES[0], number);
+        lines.publish(LINES[1], &number.to_le_bytes()).expect("it is in range");
+    });
+    for bytes in [4, 8] {
+        let values = Values::new(bytes);
+        end.meet();
+        let mut next = Some(values.of(1));
+        answer(|number| {
+            end.await_byte(bytes - 1, number as u8);
+            next.take().into_iter().for_each(|lease| end.write(lease, PING, None));
+            next = Some(values.of(number + 1));
+            end.drain(number);
+        });
+        end.meet();
+    }
+    let four = Values::new(4);
+    end.meet();
+    answer(|_| {
+        end.await_write();
+        end.write(four.of(0), PING, Some(0));
+    });
+    end.meet();
+}
+
 /// Does at the other end what [`measure`] needs, in the same order.
 fn peer(offer: &str, lines: &str) {
     stay_on(1);
@@ -305,29 +379,9 @@ fn peer(offer: &str, lines: &str) {
     let offer: Vec<u8> = digits.map(|pair| byte(pair).expect("two digits")).collect();
     let mut end = End::start(ShmLink::connect(&offer).expect("it listens"));
 
-    end.meet();
-    answer(|number| {
-        await_word(&lines, LINES[0], number);
-        lines.publish(LINES[1], &number.to_le_bytes()).expect("it is in range");
-    });
-    for bytes in [4, 8] {
-        let sources = values(bytes);
-        end.meet();
-        answer(|number| {
-            let value = number as u8;
-            end.await_byte(bytes - 1, value);
-            end.write(&sources[usize::from(value)], PING, 0, None);
-        });
-        end.meet();
+    for _ in 0..ROUNDS {
+        answer_trips(&mut end, &lines);
     }
-    let four = values(4).swap_remove(1);
-    end.meet();
-    answer(|_| {
-        end.await_write();
-        end.write(&four, PING, 0, Some(0));
-    });
-    end.meet();
-
     end.meet();
     let into = Region::zeroed(LONG_BYTES);
     for _ in 0..COPIES {
