@@ -64,19 +64,20 @@ impl ShmTransport {
         }
     }
 
-    /// Does everything that can be done without waiting.
-    fn progress(&mut self, now: Instant) {
+    /// Does everything that can be done without waiting. Returns whether that was anything.
+    fn progress(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.looked) >= LOOK_INTERVAL {
             self.look(now, Some(Duration::ZERO));
         }
-        let mut has_ended = false;
+        let (mut has_ended, mut has_moved) = (false, false);
         for link in self.links.values_mut() {
-            link.advance(&mut self.completed);
+            has_moved |= link.advance(&mut self.completed);
             has_ended |= link.has_ended();
         }
         if has_ended {
             self.end_links();
         }
+        has_moved
     }
 
     fn end_links(&mut self) {
@@ -199,17 +200,18 @@ impl Transport for ShmTransport {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        let begin = Instant::now();
-        let (until, spin_until) = (begin.checked_add(wait), begin + self.settings.spin);
-        let mut now = begin;
+        let mut now = Instant::now();
+        let (until, mut moved) = (now.checked_add(wait), now);
         loop {
-            self.progress(now);
+            if self.progress(now) {
+                moved = now;
+            }
             let is_over = wait.is_zero() || until.is_some_and(|until| now >= until);
             if is_over || !self.completed.is_empty() {
                 completions.append(&mut self.completed);
                 return;
             }
-            if now < spin_until {
+            if now < moved + self.settings.spin {
                 std::hint::spin_loop();
             } else if self.sleep(now, until) {
                 self.progress(Instant::now());

@@ -183,55 +183,54 @@ impl Link {
         self.end.get_or_insert(End::Broken(cause));
     }
 
-    /// Reads and writes what can be without waiting.
-    pub(crate) fn advance(&mut self, completed: &mut Vec<Completion>) {
+    /// Reads and writes what can be without waiting. Returns whether that was anything.
+    pub(crate) fn advance(&mut self, completed: &mut Vec<Completion>) -> bool {
         if self.end.is_some() {
-            return;
+            return true;
         }
         // What a peer that closes now has written is in its ring by now.
         let has_hung_up = self.has_hung_up;
         if self.closing.is_some() {
             self.advance_close(has_hung_up);
-            return;
+            return self.has_ended();
         }
         let mut has_read = false;
         if let Some(ring) = &mut self.peer {
             match self.incoming.read(ring, &self.own, &self.exposed, completed) {
                 Ok(pass) if pass.has_ended => {
                     self.end = Some(End::Broken(Cause::ClosedByPeer));
-                    return;
+                    return true;
                 }
                 Ok(pass) => has_read = pass.has_read,
                 Err(why) => {
                     self.end = Some(End::Broken(Cause::Protocol(why)));
-                    return;
+                    return true;
                 }
             }
         }
         if has_hung_up {
             let why = "its process has ended, or let go of the link".into();
             self.end = Some(End::Broken(Cause::Lost(why)));
-            return;
+            return true;
         }
-        self.write(has_read, completed);
+        self.write(has_read, completed)
     }
 
-    /// Writes what was posted. `has_read`: the peer may write again what this end has read.
-    pub(crate) fn write(&mut self, has_read: bool, completed: &mut Vec<Completion>) {
-        let Some(ring) = &self.peer else {
-            self.outgoing.advance(completed);
-            return;
-        };
+    /// Writes what was posted. `has_read`: the peer may write again what this end has read. Returns whether anything was
+    /// read or written.
+    pub(crate) fn write(&mut self, has_read: bool, completed: &mut Vec<Completion>) -> bool {
+        let Some(ring) = &self.peer else { return self.outgoing.advance(completed) };
         if self.outgoing.is_waiting()
             && let Err(why) = self.outgoing.look(ring.segment())
         {
             self.break_by(Cause::Protocol(why.into()));
-            return;
+            return true;
         }
         let has_written = self.outgoing.advance(completed);
         if has_read || has_written {
             self.wake_peer(has_written);
         }
+        has_read || has_written
     }
 
     fn advance_close(&mut self, has_hung_up: bool) {

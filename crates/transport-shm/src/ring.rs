@@ -70,9 +70,9 @@ pub(crate) fn framed_bytes(payload: usize) -> usize {
     RECORD_BYTES + payload.next_multiple_of(8)
 }
 
-/// Returns the longest payload of a record: several are under way at once, so that both ends are busy.
+/// Returns the longest payload of a record: several are under way at once, so that both ends are busy, and in caches.
 pub(crate) fn payload_bytes_max(ring_bytes: usize) -> usize {
-    ring_bytes / 8 - RECORD_BYTES
+    (ring_bytes / 8).min(64 << 10) - RECORD_BYTES
 }
 
 /// This end's ring, in this end's segment.

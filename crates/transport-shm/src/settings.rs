@@ -32,8 +32,8 @@ impl Default for ShmSettings {
         Self {
             silence_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(3),
-            ring_bytes: 256 << 10,
-            spin: Duration::from_micros(20),
+            ring_bytes: 1 << 20,
+            spin: Duration::from_micros(50),
             direct_writes: true,
         }
     }
