@@ -1,9 +1,6 @@
 //! The transport itself: its links, and how it makes progress and waits.
 
-use std::{
-    sync::atomic::{Ordering, fence},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use transport::{
@@ -112,8 +109,6 @@ impl ShmTransport {
     /// Sleeps until there is news, or until a time (`None`: without limit). Returns whether the waker was used.
     fn sleep(&mut self, now: Instant, until: Option<Instant>) -> bool {
         self.links.values_mut().for_each(Link::doze);
-        // See `Link::wake_peer`.
-        fence(Ordering::SeqCst);
         if !self.links.values().any(Link::has_news) {
             let beat = (!self.links.is_empty()).then_some(self.beaten + self.beat_interval());
             let deadlines = self.links.values().filter_map(Link::deadline);

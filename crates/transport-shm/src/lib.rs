@@ -25,12 +25,15 @@ mod error;
 #[cfg(test)]
 mod hostile;
 mod incoming;
+#[cfg(test)]
+mod interleavings;
 mod link;
 mod offer;
 mod outgoing;
 mod record;
 mod ring;
 mod settings;
+mod sleep;
 mod sleeper;
 mod socket;
 

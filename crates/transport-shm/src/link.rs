@@ -2,7 +2,6 @@
 
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::atomic::{Ordering, fence},
     time::{Duration, Instant},
 };
 
@@ -15,9 +14,9 @@ use crate::{
     incoming::{Exposed, Incoming, outside},
     offer::ShmLink,
     outgoing::Outgoing,
-    ring::{BEAT_AT, RING_BYTES, RingReader, RingWriter, SLEEP_AT, Shared, segment_bytes},
+    ring::{BEAT_AT, RING_BYTES, RingReader, RingWriter, Shared, segment_bytes},
     settings::ShmSettings,
-    sleeper::Sleep,
+    sleep::Sleep,
     socket::{self, Message, Received},
 };
 
@@ -249,24 +248,21 @@ impl Link {
     /// Wakes the peer if it sleeps, and the news concerns it: records, or space that it needs.
     fn wake_peer(&mut self, are_records: bool) {
         let Some(ring) = &self.peer else { return };
-        // Either this end sees that the peer sleeps, or the peer, which looks at the rings after it has said so, sees the
-        // news.
-        fence(Ordering::SeqCst);
-        if self.sleep.has_to_wake(ring.segment().load(SLEEP_AT), are_records) {
+        if self.sleep.has_to_wake(ring.segment(), are_records) {
             // If it has many unread messages, or has ended, it wakes anyway.
             let _ = socket::send(&self.socket, Message::Wake, None);
         }
     }
 
-    /// Says that this end is about to sleep; [`Link::has_news`] follows, after a fence.
+    /// Says that this end is about to sleep; [`Link::has_news`] follows.
     pub(crate) fn doze(&mut self) {
         let needs_space = self.outgoing.is_waiting() || self.closing.is_some();
-        self.own.publish(SLEEP_AT, &self.sleep.doze(needs_space).to_le_bytes()).ok();
+        self.sleep.doze(&self.own, needs_space);
     }
 
     /// Says that this end is awake.
     pub(crate) fn wake(&mut self) {
-        self.own.publish(SLEEP_AT, &self.sleep.wake().to_le_bytes()).ok();
+        self.sleep.wake(&self.own);
     }
 
     /// Returns whether [`Link::advance`] would find anything.
@@ -280,7 +276,7 @@ impl Link {
 
     /// Stores a heartbeat.
     pub(crate) fn store_beat(&mut self, beat: u64) {
-        self.own.publish(BEAT_AT, &beat.to_le_bytes()).ok();
+        Shared::publish(&self.own, BEAT_AT, beat);
     }
 
     /// Looks at the peer's heartbeat, and at the deadline of a close.

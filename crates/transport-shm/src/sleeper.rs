@@ -1,4 +1,4 @@
-//! How an end sleeps, and how the other one knows.
+//! How a transport waits.
 
 use std::{
     io,
@@ -21,41 +21,6 @@ use transport::{EndpointId, Waker};
 const EVENTS: usize = 64;
 /// Identifies the waker among the sockets.
 const WAKER: u64 = u64::MAX;
-
-/// The sleep of an end, as its peer sees it: a word with a number that counts sleeps, whether the end is asleep, and whether
-/// it needs space in its ring.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Sleep {
-    count: u64,
-    /// The peer's sleep out of which it was last woken.
-    woken: u64,
-}
-
-const ASLEEP: u64 = 1;
-const NEEDS_SPACE: u64 = 2;
-
-impl Sleep {
-    /// Returns the word of an end that falls asleep.
-    pub(crate) fn doze(&mut self, needs_space: bool) -> u64 {
-        self.count += 1;
-        self.count << 2 | ASLEEP | if needs_space { NEEDS_SPACE } else { 0 }
-    }
-
-    /// Returns the word of an end that is awake.
-    pub(crate) fn wake(&self) -> u64 {
-        self.count << 2
-    }
-
-    /// Returns whether the peer with this word has to be woken, once for each of its sleeps. The word may be anything.
-    pub(crate) fn has_to_wake(&mut self, word: u64, are_records: bool) -> bool {
-        let concerns = are_records || word & NEEDS_SPACE != 0;
-        let has_to = word & ASLEEP != 0 && concerns && word >> 2 != self.woken;
-        if has_to {
-            self.woken = word >> 2;
-        }
-        has_to
-    }
-}
 
 /// Waits for the sockets of links, and for the waker.
 pub(crate) struct Sleeper {
@@ -105,22 +70,5 @@ impl Sleeper {
     /// Returns whether the waker was used since the last call.
     pub(crate) fn take_woken(&self) -> bool {
         rustix::io::read(&*self.waker, &mut [0_u8; 8]).is_ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_sleep_is_ended_once_by_what_concerns_it() {
-        let (mut sleeper, mut other) = (Sleep::default(), Sleep::default());
-        assert!(!other.has_to_wake(sleeper.wake(), true));
-        let word = sleeper.doze(false);
-        assert!(!other.has_to_wake(word, false), "space does not concern it");
-        assert!(other.has_to_wake(word, true) && !other.has_to_wake(word, true));
-        assert!(!other.has_to_wake(sleeper.wake(), true));
-        let word = sleeper.doze(true);
-        assert!(other.has_to_wake(word, false) && !other.has_to_wake(word, true));
     }
 }
