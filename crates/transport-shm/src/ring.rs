@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn records_of_all_lengths_pass_around_the_end() {
         let Ends { segments, mut writer, mut reader } = ends();
-        for length in (1..payload_bytes_max(BYTES)) {
+        for length in 1..payload_bytes_max(BYTES) {
             let payload: Vec<u8> = (0..length).map(|at| (at ^ length) as u8).collect();
             assert!(writer.push(&Record::BlockChunk { bytes: length }, &payload));
             assert_eq!(reader.available(), Ok(0), "it is not published");
