@@ -1,6 +1,7 @@
 //! One end of a link.
 
 use std::{
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -328,21 +329,24 @@ impl Link {
                 if self.peer.is_some() || !bytes.is_power_of_two() || !RING_BYTES.contains(&bytes) {
                     return Err("a second segment, or one of an impossible length".into());
                 }
-                let file = file.ok_or("no segment")?;
+                let file =
+                    file.ok_or("no segment, or this process has no file descriptors left")?;
                 let segment = PeerMemory::of_peer(&file, segment_bytes(bytes), FileAccess::Read)
                     .map_err(|error| format!("a segment that cannot be used: {error}"))?;
                 self.peer = Some(RingReader::new(segment, bytes));
                 Ok(())
             }
             Message::Exposed { key, bytes } => {
-                let file = file.ok_or("no exposed memory")?;
                 let mapped_bytes = self.mapped_bytes.saturating_add(bytes);
-                if self.targets.len() >= MAPPED_MAX || mapped_bytes > MAPPED_BYTES_MAX {
-                    return Ok(());
-                }
+                let is_much = self.targets.len() >= MAPPED_MAX || mapped_bytes > MAPPED_BYTES_MAX;
+                // There is none if this process has no file descriptors left.
+                let Some(file) = file.filter(|_| !is_much) else { return Ok(()) };
                 let length = usize::try_from(bytes).unwrap_or(usize::MAX);
-                let memory = PeerMemory::of_peer(&file, length, FileAccess::Write)
-                    .map_err(|error| format!("exposed memory that cannot be used: {error}"))?;
+                let memory = match PeerMemory::of_peer(&file, length, FileAccess::Write) {
+                    Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Ok(()),
+                    mapped => mapped
+                        .map_err(|error| format!("exposed memory that cannot be used: {error}"))?,
+                };
                 self.mapped_bytes = mapped_bytes;
                 if self.targets.insert(key, memory).is_some() {
                     return Err(format!("memory is exposed as {key} already"));

@@ -4,4 +4,5 @@ mod common;
 mod contract;
 mod killed;
 mod other_user;
+mod sleep;
 mod writes;

@@ -1,5 +1,5 @@
-//! What a one-sided write and a block cost between two processes of this machine, beside what memory costs: a cache line that both
-//! poll, a copy, and `process_vm_readv`. All in one run; medians of batches.
+//! What a one-sided write and a block cost between two processes of this machine, beside what memory costs: a cache line that
+//! both poll (release stores and acquire loads of a word), a copy, and `process_vm_readv`. All in one run; medians of batches.
 //!
 //! Two free processors are needed: `./dev bench shm`.
 
@@ -9,8 +9,6 @@ use std::{
     io::IoSliceMut,
     os::fd::{AsRawFd, OwnedFd},
     process::{Child, Command},
-    sync::atomic::{AtomicU64, Ordering},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -109,6 +107,7 @@ struct End {
     words: usize,
     writes: usize,
     blocks: usize,
+    completions: Vec<Completion>,
 }
 
 impl End {
@@ -118,38 +117,43 @@ impl End {
         let ping = PeerMemory::zeroed(LINES_BYTES);
         transport.expose(endpoint, PING, ping.clone()).expect("it is new");
         transport.expose(endpoint, LONG, PeerMemory::zeroed(LONG_BYTES)).expect("it is new");
-        let mut end = Self { transport, endpoint, ping, open: 0, words: 0, writes: 0, blocks: 0 };
+        let mut end = Self {
+            transport,
+            endpoint,
+            ping,
+            open: 0,
+            words: 0,
+            writes: 0,
+            blocks: 0,
+            completions: Vec::new(),
+        };
         end.meet();
         end
     }
 
     /// Polls until there is enough of something.
     fn poll_until(&mut self, enough: impl Fn(&Self) -> bool) {
-        let mut completions = Vec::new();
-        let mut polls = 0_u64;
-        let begin = Instant::now();
+        let (mut polls, begin) = (0_u64, Instant::now());
         while !enough(self) {
             polls += 1;
             assert!(polls % 1000 != 0 || begin.elapsed() < PATIENCE, "the other end does nothing");
-            self.transport.poll(&mut completions, Duration::from_millis(100));
-            for completion in completions.drain(..) {
-                match completion {
-                    Completion::Sent { .. } => self.open -= 1,
-                    Completion::Control { .. } => self.words += 1,
-                    Completion::Written { .. } => self.writes += 1,
-                    Completion::Received { .. } => self.blocks += 1,
-                    other => panic!("{other:?}"),
-                }
-            }
+            self.poll(Duration::from_millis(100));
         }
     }
 
-    /// Takes what has completed, now and then.
-    fn drain(&mut self, number: u64) {
-        if number.is_multiple_of(32) {
-            let open = self.open;
-            self.poll_until(|end| end.open < open);
+    fn poll(&mut self, wait: Duration) {
+        let mut completions = std::mem::take(&mut self.completions);
+        self.transport.poll(&mut completions, wait);
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Sent { .. } => self.open -= 1,
+                Completion::Control { .. } => self.words += 1,
+                Completion::Written { .. } => self.writes += 1,
+                Completion::Received { .. } => self.blocks += 1,
+                other => panic!("{other:?}"),
+            }
         }
+        self.completions = completions;
     }
 
     fn say(&mut self) {
@@ -221,31 +225,6 @@ impl Values {
     }
 }
 
-/// Between two threads: no more than loads and stores.
-fn bare_threads() -> f64 {
-    #[repr(align(256))]
-    struct Line(AtomicU64);
-    let lines = [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))];
-    let await_number = |line: &Line, number| {
-        while line.0.load(Ordering::Acquire) != number {
-            spin_loop();
-        }
-    };
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            stay_on(1);
-            answer(|number| {
-                await_number(&lines[0], number);
-                lines[1].0.store(number, Ordering::Release);
-            });
-        });
-        trips(|number| {
-            lines[0].0.store(number, Ordering::Release);
-            await_number(&lines[1], number);
-        })
-    })
-}
-
 fn await_word(memory: &PeerMemory, at: usize, number: u64) {
     while memory.load_word(at) != Ok(Some(number)) {
         spin_loop();
@@ -254,12 +233,11 @@ fn await_word(memory: &PeerMemory, at: usize, number: u64) {
 
 /// Returns the times of one way of each kind.
 fn measure_trips(end: &mut End, lines: &PeerMemory) -> Vec<f64> {
-    let mut times = vec![bare_threads()];
     end.meet();
-    times.push(trips(|number| {
+    let mut times = vec![trips(|number| {
         lines.publish(LINES[0], &number.to_le_bytes()).expect("it is in range");
         await_word(lines, LINES[1], number);
-    }));
+    })];
     for bytes in [4, 8] {
         let values = Values::new(bytes);
         end.meet();
@@ -268,7 +246,7 @@ fn measure_trips(end: &mut End, lines: &PeerMemory) -> Vec<f64> {
             next.take().into_iter().for_each(|lease| end.write(lease, PING, None));
             // While the other end answers.
             next = Some(values.of(number + 1));
-            end.drain(number);
+            end.poll(Duration::ZERO);
             end.await_byte(bytes - 1, number as u8);
         }));
         end.meet();
@@ -297,7 +275,6 @@ fn measure() {
 
     let rounds: Vec<_> = (0..ROUNDS).map(|_| measure_trips(&mut end, &lines)).collect();
     let names = [
-        "a cache line that two threads poll",
         "a cache line that two processes poll",
         "a one-sided write of 4 bytes, seen in memory",
         "a one-sided write of 8 bytes, seen in memory",
@@ -355,7 +332,7 @@ fn answer_trips(end: &mut End, lines: &PeerMemory) {
             end.await_byte(bytes - 1, number as u8);
             next.take().into_iter().for_each(|lease| end.write(lease, PING, None));
             next = Some(values.of(number + 1));
-            end.drain(number);
+            end.poll(Duration::ZERO);
         });
         end.meet();
     }
