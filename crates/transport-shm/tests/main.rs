@@ -4,5 +4,6 @@ mod common;
 mod contract;
 mod killed;
 mod other_user;
+mod processes;
 mod sleep;
 mod writes;

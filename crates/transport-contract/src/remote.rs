@@ -3,13 +3,15 @@
 //! Leases stay in the test's process: bytes of sends are copied when they are posted, those of
 //! receives when they are reported.
 
-pub mod member;
-pub mod process;
+mod member;
+mod process;
 mod protocol;
 
 use std::{
     collections::HashMap,
     convert::Infallible,
+    marker::PhantomData,
+    path::PathBuf,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -20,12 +22,62 @@ use transport::{
     Waker, WriteLease,
 };
 
-use crate::common::Place;
+use crate::harness::Network;
 use process::Process;
 use protocol::{Event, Reply, Request};
 
+/// The transport of a member's process, and how two of them are connected. What it panics at fails the test.
+pub trait RemoteMember: Sized {
+    /// The transport under test.
+    type Transport: Transport;
+
+    /// Starts a transport, as the bytes say that [`Remote::start`] was given.
+    fn start(how: &[u8]) -> Self;
+
+    /// Returns the transport.
+    fn transport(&mut self) -> &mut Self::Transport;
+
+    /// Gets ready for a connection, and returns an offer for the other end.
+    fn listen(&mut self) -> Vec<u8>;
+
+    /// Connects to the end that has made the offer. Returns the endpoint, and an answer for that end.
+    fn dial(&mut self, offer: &[u8]) -> (EndpointId, Vec<u8>);
+
+    /// Makes an endpoint of the connection that the end with this answer has made.
+    fn accept(&mut self, answer: &[u8]) -> EndpointId;
+
+    /// Removes what a process of this number has left on the system, and returns what it was.
+    fn clean_up(_pid: u32) -> Vec<PathBuf> {
+        Vec::new()
+    }
+}
+
+/// Does in a member's process what tests ask for; elsewhere nothing. To be called by the test `processes::member` of
+/// the test program.
+pub fn run_member<M: RemoteMember>() {
+    if std::env::var_os(process::MEMBER).is_some() {
+        member::run::<M>();
+    }
+}
+
+/// Makes a network of members in processes, each pair connected; member i is started as the i-th bytes say.
+pub fn connected_remotes<M: RemoteMember>(how: &[Vec<u8>]) -> Network<Remote<M>> {
+    let mut remotes: Vec<Remote<M>> = how.iter().map(|how| Remote::start(how)).collect();
+    remotes.iter_mut().for_each(Remote::await_start);
+    let members = remotes.len();
+    let mut endpoints = vec![vec![None; members]; members];
+    let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
+    for (left, right) in pairs {
+        let (head, tail) = remotes.split_at_mut(right);
+        let (one, other) = head[left].connect(&mut tail[0]);
+        endpoints[left][right] = Some(one);
+        endpoints[right][left] = Some(other);
+    }
+    Network { members: remotes.into_iter().map(Some).collect(), endpoints }
+}
+
 /// A member. Dropping it ends the transport in an ordered way.
-pub struct Remote {
+pub struct Remote<M: RemoteMember> {
     /// `None` once it was killed.
     process: Option<Process>,
     is_stopped: bool,
@@ -35,13 +87,14 @@ pub struct Remote {
     sends: HashMap<Token, ReadLease>,
     receives: HashMap<Token, WriteLease>,
     exposed: HashMap<(EndpointId, u32), PeerMemory>,
+    member: PhantomData<M>,
 }
 
-impl Remote {
-    /// Starts a transport; [`Remote::await_start`] follows.
-    pub fn start(place: &Place) -> Self {
-        let process = Process::start();
-        process.tell(&Request::Start(place.clone()), &[]);
+impl<M: RemoteMember> Remote<M> {
+    /// Starts a transport in a process by [`RemoteMember::start`]; [`Remote::await_start`] follows.
+    pub fn start(how: &[u8]) -> Self {
+        let process = Process::start(M::clean_up);
+        process.tell(&Request::Start, how);
         Self {
             process: Some(process),
             is_stopped: false,
@@ -51,6 +104,7 @@ impl Remote {
             sends: HashMap::new(),
             receives: HashMap::new(),
             exposed: HashMap::new(),
+            member: PhantomData,
         }
     }
 
@@ -70,14 +124,13 @@ impl Remote {
 
     /// Connects two members.
     pub fn connect(&mut self, other: &mut Self) -> (EndpointId, EndpointId) {
-        let (Reply::Listening { port }, ours) = self.ask(&Request::Listen, &[]) else {
+        let (Reply::Listening, offer) = self.ask(&Request::Listen, &[]) else {
             panic!("it does not listen");
         };
-        let (Reply::Opened { endpoint: far }, theirs) = other.ask(&Request::Dial { port }, &ours)
-        else {
+        let (Reply::Opened { endpoint: far }, answer) = other.ask(&Request::Dial, &offer) else {
             panic!("it does not connect");
         };
-        let (Reply::Opened { endpoint: near }, _) = self.ask(&Request::Accept, &theirs) else {
+        let (Reply::Opened { endpoint: near }, _) = self.ask(&Request::Accept, &answer) else {
             panic!("it does not accept");
         };
         (EndpointId(near), EndpointId(far))
@@ -158,7 +211,7 @@ impl Remote {
     }
 }
 
-impl Drop for Remote {
+impl<M: RemoteMember> Drop for Remote<M> {
     fn drop(&mut self) {
         if self.is_stopped || thread::panicking() || self.process.is_none() {
             return;
@@ -170,7 +223,7 @@ impl Drop for Remote {
     }
 }
 
-impl Transport for Remote {
+impl<M: RemoteMember> Transport for Remote<M> {
     /// Members are connected by [`Remote::connect`].
     type Link = Infallible;
 
@@ -246,7 +299,7 @@ impl Transport for Remote {
     }
 }
 
-impl OneSidedWrites for Remote {
+impl<M: RemoteMember> OneSidedWrites for Remote<M> {
     fn expose(
         &mut self,
         endpoint: EndpointId,
