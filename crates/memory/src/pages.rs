@@ -2,7 +2,6 @@
 //! round, and those of a file of another process.
 
 use std::{
-    alloc::{Layout, handle_alloc_error},
     io,
     os::fd::{AsFd, OwnedFd},
     ptr,
@@ -43,15 +42,8 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// Maps zeros, which take no memory before they are written. Aborts if the system has no memory for the mapping.
-    pub(crate) fn zeroed(bytes: usize) -> Self {
-        let pages = Self::try_zeroed(bytes);
-        pages.unwrap_or_else(|_| {
-            handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>()))
-        })
-    }
-
-    fn try_zeroed(bytes: usize) -> io::Result<Self> {
+    /// Maps zeros, which take no memory before they are written. Errors: the system has no memory, or no mappings left.
+    pub(crate) fn zeroed(bytes: usize) -> io::Result<Self> {
         // SAFETY: the kernel chooses an address where nothing is mapped.
         let start = unsafe {
             mmap_anonymous(ptr::null_mut(), bytes, PRIVATE_PROTECTION, MapFlags::PRIVATE)
@@ -116,7 +108,7 @@ impl Pages {
     ///
     /// Invariant of the caller: no thread of this process writes the pages meanwhile.
     pub(crate) fn leave_file(&self, fill: impl FnOnce(&Pages)) -> io::Result<()> {
-        let new = Self::try_zeroed(self.bytes)?;
+        let new = Self::zeroed(self.bytes)?;
         fill(&new);
         let (from, to) = (new.start.cast(), self.start.cast());
         // SAFETY: the kernel moves the new pages, to which nothing else refers, over exactly this object's, at once for all

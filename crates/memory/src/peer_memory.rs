@@ -74,12 +74,12 @@ unsafe impl Sync for Bytes {}
 impl PeerMemory {
     /// Allocates memory, all zeros. Its pages take no memory before they are first written.
     pub fn zeroed(bytes: usize) -> Self {
-        // Miri maps nothing.
-        if bytes == 0 || cfg!(miri) {
-            return Self::from_vec(vec![0; bytes]);
+        // Miri maps nothing. A process with very many mappings gets memory that cannot be shared.
+        let pages = (bytes > 0 && !cfg!(miri)).then(|| Pages::zeroed(bytes).ok()).flatten();
+        match pages {
+            Some(pages) => Self::new(pages.start(), bytes, Kind::Own(pages)),
+            None => Self::from_vec(vec![0; bytes]),
         }
-        let pages = Pages::zeroed(bytes);
-        Self::new(pages.start(), bytes, Kind::Own(pages))
     }
 
     /// Takes ownership of a vector; [`PeerMemory::try_into_vec`] returns it. Such memory cannot be shared.

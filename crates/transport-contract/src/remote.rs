@@ -6,12 +6,12 @@
 mod member;
 mod process;
 mod protocol;
+mod remote_member;
 
 use std::{
     collections::HashMap,
     convert::Infallible,
     marker::PhantomData,
-    path::PathBuf,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -25,32 +25,7 @@ use transport::{
 use crate::harness::Network;
 use process::Process;
 use protocol::{Event, Reply, Request};
-
-/// The transport of a member's process, and how two of them are connected. What it panics at fails the test.
-pub trait RemoteMember: Sized {
-    /// The transport under test.
-    type Transport: Transport;
-
-    /// Starts a transport, as the bytes say that [`Remote::start`] was given.
-    fn start(how: &[u8]) -> Self;
-
-    /// Returns the transport.
-    fn transport(&mut self) -> &mut Self::Transport;
-
-    /// Gets ready for a connection, and returns an offer for the other end.
-    fn listen(&mut self) -> Vec<u8>;
-
-    /// Connects to the end that has made the offer. Returns the endpoint, and an answer for that end.
-    fn dial(&mut self, offer: &[u8]) -> (EndpointId, Vec<u8>);
-
-    /// Makes an endpoint of the connection that the end with this answer has made.
-    fn accept(&mut self, answer: &[u8]) -> EndpointId;
-
-    /// Removes what a process of this number has left on the system, and returns what it was.
-    fn clean_up(_pid: u32) -> Vec<PathBuf> {
-        Vec::new()
-    }
-}
+pub use remote_member::RemoteMember;
 
 /// Does in a member's process what tests ask for; elsewhere nothing. To be called by the test `processes::member` of
 /// the test program.

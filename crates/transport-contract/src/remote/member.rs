@@ -17,8 +17,8 @@ use transport::{
 };
 
 use super::{
-    RemoteMember,
     protocol::{self, Event, Reply, Request},
+    remote_member::RemoteMember,
 };
 
 /// Bytes around the memory of a receive that must not be written, and the value that they and the
