@@ -4,15 +4,16 @@
 //! which are checked when they are taken ([`ReadLease`], [`WriteLease`], [`FutureRead`] and
 //! [`ArrivingRead`] of memory, [`StoredRead`] and [`StoredWrite`] of files). A [`Reservation`] protects
 //! data that is still to be relayed from being overwritten. [`PeerMemory`] is memory that peers write by
-//! one-sided writes. [`copy_from_process`] copies memory from another process of this machine, and
-//! [`peer_credentials`] identifies the process that made a connection to a Unix socket. All `unsafe` code
-//! that transports share is in this crate.
+//! one-sided writes; processes of this machine can map it ([`PeerMemory::share`]). [`copy_from_process`] copies
+//! memory from another process of this machine, and [`peer_credentials`] identifies the process that made a
+//! connection to a Unix socket. All `unsafe` code that transports share is in this crate.
 
 mod arriving;
 mod bytes;
 mod lease;
 mod ledger;
 mod lend;
+mod pages;
 mod peer_memory;
 mod pool;
 mod process;
@@ -27,6 +28,7 @@ pub use bytes::{Attachment, Memory};
 pub use lease::{FutureRead, ReadLease, WriteLease};
 pub use ledger::LeaseError;
 pub use lend::lend;
+pub use pages::FileAccess;
 pub use peer_memory::PeerMemory;
 pub use pool::RegionPool;
 pub use process::{PeerCredentials, ProcessRange, copy_from_process, peer_credentials};

@@ -34,26 +34,6 @@ pub(crate) fn try_zeros(bytes: usize) -> Option<Vec<u8>> {
     Some(vector)
 }
 
-/// As [`zeros`], for memory that may never be used: none of its whole pages is populated, although the allocator may have
-/// given memory that was in use before, and cleared it.
-pub(crate) fn unused_zeros(bytes: usize) -> Vec<u8> {
-    let mut vector = zeros(bytes);
-    // SAFETY: this reads a constant of the system. Not rustix's, which reads the auxiliary vector: valgrind's has
-    // addresses that are not the program's.
-    let page_bytes =
-        usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
-    let skip = vector.as_ptr().align_offset(page_bytes);
-    let whole_bytes = bytes.saturating_sub(skip) / page_bytes * page_bytes;
-    // Miri has no such call, which changes no contents.
-    if whole_bytes > 0 && !cfg!(miri) {
-        let start = vector[skip..].as_mut_ptr().cast();
-        // SAFETY: these pages are inside the vector, which nothing else refers to. Allocators give private memory of
-        // no file, so the next access finds zeros again, as it would without the advice. An error changes nothing.
-        let _ = unsafe { madvise(start, whole_bytes, Advice::LinuxDontNeed) };
-    }
-    vector
-}
-
 fn ask_for_huge_pages(vector: &mut [u8]) {
     let bytes = vector.len();
     // Only whole huge pages: the start has to be that of a page, of whatever size.

@@ -19,6 +19,7 @@ mod failures;
 mod harness;
 mod offload;
 mod patterns;
+mod remote;
 mod rig;
 mod visibility;
 mod waiting;
@@ -26,6 +27,7 @@ mod writes;
 
 pub use counting::CountingAllocator;
 pub use harness::{Harness, Network};
+pub use remote::{Remote, RemoteMember, connected_remotes, run_member};
 
 /// The clauses of the contract, one function each; [`crate::contract_tests`] makes tests of them.
 pub mod clauses {

@@ -29,8 +29,11 @@ pub(crate) fn poisoned(bytes: usize) -> Region {
     Region::from_vec(vec![POISON; bytes])
 }
 
+/// As [`poisoned`]; of a kind that processes can share.
 pub(crate) fn poisoned_for_peers(bytes: usize) -> PeerMemory {
-    PeerMemory::from_vec(vec![POISON; bytes])
+    let memory = PeerMemory::zeroed(bytes);
+    memory.copy_in(0, &vec![POISON; bytes]).expect("it is all of it");
+    memory
 }
 
 /// Memory that the suite checks after a transfer.

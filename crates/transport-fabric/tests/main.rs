@@ -7,5 +7,4 @@ mod hostile;
 mod posting;
 mod processes;
 mod registration;
-mod remote;
 mod segments;

@@ -3,14 +3,82 @@
 //!
 //! Environment: as for the tests of one process (`contract.rs`).
 
-use std::{thread, time::Duration};
+use std::{
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    path::PathBuf,
+    thread,
+    time::Duration,
+};
 
-use transport::EndpointId;
-use transport_contract::{Harness, Network};
-use transport_fabric::{FabricLink, Role};
+use transport::{EndpointId, Transport};
+use transport_contract::{Harness, Network, RemoteMember, connected_remotes, run_member};
+use transport_fabric::{FabricLink, FabricTransport, Offer, Role};
 
 use crate::common::{self, Place};
-use crate::remote::{self, Remote};
+
+type Remote = transport_contract::Remote<Member>;
+
+/// A member in its process.
+struct Member {
+    transport: FabricTransport,
+    listening: Option<(Offer, TcpListener)>,
+}
+
+impl Member {
+    fn open(&mut self, stream: TcpStream, role: Role, ours: Offer, theirs: &[u8]) -> EndpointId {
+        let link = FabricLink::new(stream.into(), role, ours, theirs).expect("the offer is good");
+        self.transport.open(link).expect("it opens")
+    }
+
+    fn offer(&self) -> Offer {
+        self.transport.offers().make().expect("an offer can be made")
+    }
+}
+
+impl RemoteMember for Member {
+    type Transport = FabricTransport;
+
+    fn start(how: &[u8]) -> Self {
+        let place: Place = postcard::from_bytes(how).expect("the test has sent it");
+        Self { transport: common::start(&place), listening: None }
+    }
+
+    fn transport(&mut self) -> &mut FabricTransport {
+        &mut self.transport
+    }
+
+    /// Returns the port and the offer.
+    fn listen(&mut self) -> Vec<u8> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it is bound").port();
+        let offer = self.offer();
+        let bytes = [&port.to_le_bytes(), offer.bytes()].concat();
+        self.listening = Some((offer, listener));
+        bytes
+    }
+
+    fn dial(&mut self, offer: &[u8]) -> (EndpointId, Vec<u8>) {
+        let (port, theirs) = offer.split_first_chunk().expect("it begins with a port");
+        let address = (Ipv4Addr::LOCALHOST, u16::from_le_bytes(*port));
+        let stream = TcpStream::connect(address).expect("it listens");
+        let ours = self.offer();
+        let answer = ours.bytes().to_vec();
+        (self.open(stream, Role::Connect, ours, theirs), answer)
+    }
+
+    fn accept(&mut self, answer: &[u8]) -> EndpointId {
+        let (ours, listener) = self.listening.take().expect("it was told to listen");
+        let (stream, _) = listener.accept().expect("a peer has connected");
+        self.open(stream, Role::Accept, ours, answer)
+    }
+
+    /// The files of libfabric's shm, which a killed process cannot remove.
+    fn clean_up(pid: u32) -> Vec<PathBuf> {
+        let left = testing::shared_memory_of(pid);
+        testing::remove_shared_memory_of(pid);
+        left
+    }
+}
 
 /// Members that are processes, each pair connected; they use the devices in turn.
 struct Processes {
@@ -47,19 +115,9 @@ impl Harness for Processes {
     type Transport = Remote;
 
     fn network(&mut self, members: usize) -> Network<Remote> {
-        let mut remotes: Vec<Remote> = (0..members)
-            .map(|member| Remote::start(&self.places[member % self.places.len()]))
-            .collect();
-        remotes.iter_mut().for_each(Remote::await_start);
-        let mut endpoints: Vec<Vec<Option<EndpointId>>> = vec![vec![None; members]; members];
-        let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
-        for (left, right) in pairs {
-            let (head, tail) = remotes.split_at_mut(right);
-            let (one, other) = head[left].connect(&mut tail[0]);
-            endpoints[left][right] = Some(one);
-            endpoints[right][left] = Some(other);
-        }
-        Network { members: remotes.into_iter().map(Some).collect(), endpoints }
+        let place = |member: usize| &self.places[member % self.places.len()];
+        let how = |member| postcard::to_stdvec(place(member)).expect("it can be encoded");
+        connected_remotes(&(0..members).map(how).collect::<Vec<_>>())
     }
 
     fn flushes_writes(&self) -> bool {
@@ -101,9 +159,7 @@ fn shm_within_one_process_is_refused() {
 /// Not a test: the main function of a member's process.
 #[test]
 fn member() {
-    if std::env::var_os(remote::process::MEMBER).is_some() {
-        remote::member::run();
-    }
+    run_member::<Member>();
 }
 
 /// Runs a clause if the harness is available.

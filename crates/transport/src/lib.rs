@@ -24,9 +24,9 @@ pub use completion::{Cause, Completion, PostError};
 pub use cut_through::CutThroughSends;
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
 pub use memory::{
-    Arriving, ArrivingRead, Attachment, FutureRead, LeaseError, Memory, PeerMemory, ProcessRange,
-    ReadLease, Region, RegionError, RegionPool, Reservation, Storage, StoredRead, StoredWrite,
-    WriteLease, copy_from_process, lend, peer_credentials,
+    Arriving, ArrivingRead, Attachment, FileAccess, FutureRead, LeaseError, Memory, PeerMemory,
+    ProcessRange, ReadLease, Region, RegionError, RegionPool, Reservation, Storage, StoredRead,
+    StoredWrite, WriteLease, copy_from_process, lend, peer_credentials,
 };
 pub use one_sided::OneSidedWrites;
 pub use token_bucket::TokenBucket;

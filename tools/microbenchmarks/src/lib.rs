@@ -1,3 +1,3 @@
-//! What single calls cost: `./dev bench schedule`, `./dev bench icrc` and `./dev bench reduce`.
+//! What single calls cost: `./dev bench schedule`, `icrc`, `reduce` and `shm`.
 
 #![forbid(unsafe_code)]

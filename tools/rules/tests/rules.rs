@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("memory", &[]),
     ("transport", &["memory"]),
     ("transport-contract", &["transport"]),
+    ("transport-shm", &["transport"]),
     ("transport-sim", &["transport"]),
     ("transport-tcp", &["transport"]),
     ("transport-fabric", &["transport", "transport-tcp"]),

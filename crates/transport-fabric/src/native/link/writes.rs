@@ -110,7 +110,7 @@ impl WriteQueue {
         }
         let bytes = memory.len();
         let access = Access::Peers { key };
-        let start = memory.start();
+        let start = memory.pin().ok_or("the memory is shared with a process of this machine")?;
         // SAFETY: the memory is kept beside the registration and dropped after it.
         let registration = unsafe { sys::register(&device.domain, start, bytes, access) }
             .map_err(|error| registration::explain(error, bytes))?;

@@ -1,10 +1,11 @@
 //! Processes of members: this test program itself, started again to run only the test `member`.
 //!
-//! Loading libfabric takes a process a long time, so one whose transport has ended is reused.
+//! Loading a library takes a process a long time, so one whose transport has ended is reused.
 
 use std::{
     io,
     os::{fd::OwnedFd, unix::net::UnixStream},
+    path::PathBuf,
     process::{Child, Command, Stdio},
     sync::{
         Arc, LazyLock, Mutex, PoisonError,
@@ -27,11 +28,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
 static IDLE: Mutex<Vec<Process>> = Mutex::new(Vec::new());
 
 /// A thread that starts processes: they are killed when it ends, which is when this program does.
-static STARTER: LazyLock<Sender<Sender<Process>>> = LazyLock::new(|| {
-    let (sender, requests) = mpsc::channel::<Sender<Process>>();
-    thread::spawn(move || requests.iter().for_each(|to| drop(to.send(Process::spawn()))));
+static STARTER: LazyLock<Sender<Ask>> = LazyLock::new(|| {
+    let (sender, requests) = mpsc::channel::<Ask>();
+    thread::spawn(move || {
+        requests.iter().for_each(|ask| drop(ask.to.send(Process::spawn(ask.clean_up))));
+    });
     sender
 });
+
+/// Asks for a process.
+struct Ask {
+    to: Sender<Process>,
+    clean_up: CleanUp,
+}
 
 /// A process, which is killed when this is dropped.
 pub struct Process {
@@ -39,7 +48,11 @@ pub struct Process {
     stream: UnixStream,
     /// The socket for requests; locked, since any thread may send a wake request.
     pub outbox: Arc<Outbox>,
+    clean_up: CleanUp,
 }
+
+/// Removes what a killed process of this number has left, and returns what it was.
+pub type CleanUp = fn(u32) -> Vec<PathBuf>;
 
 /// Where requests go.
 pub struct Outbox(Mutex<UnixStream>);
@@ -53,16 +66,16 @@ impl Outbox {
 
 impl Process {
     /// Returns a process without a transport.
-    pub fn start() -> Self {
+    pub fn start(clean_up: CleanUp) -> Self {
         let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
         idle.unwrap_or_else(|| {
-            let (sender, started) = mpsc::channel();
-            STARTER.send(sender).expect("its thread does not end");
+            let (to, started) = mpsc::channel();
+            STARTER.send(Ask { to, clean_up }).expect("its thread does not end");
             started.recv().expect("a process can be started")
         })
     }
 
-    fn spawn() -> Self {
+    fn spawn(clean_up: CleanUp) -> Self {
         let (stream, theirs) = UnixStream::pair().expect("descriptors are left");
         let program = std::env::current_exe().expect("the program's path is known");
         let child = Command::new(program)
@@ -74,7 +87,7 @@ impl Process {
             .expect("this program can be started");
         let outbox = stream.try_clone().expect("descriptors are left");
         outbox.set_write_timeout(Some(PATIENCE)).expect("a valid time");
-        Self { child, stream, outbox: Arc::new(Outbox(Mutex::new(outbox))) }
+        Self { child, stream, outbox: Arc::new(Outbox(Mutex::new(outbox))), clean_up }
     }
 
     /// Sends a request. If it does not arrive, the missing answer reports that.
@@ -97,14 +110,9 @@ impl Process {
 
     /// Keeps the process, whose transport has ended in an ordered way, for reuse.
     pub fn put_back(self) {
-        let left = self.shared_memory();
+        let left = (self.clean_up)(self.child.id());
         assert!(left.is_empty(), "a transport has ended in order, and left {left:?}");
         IDLE.lock().unwrap_or_else(PoisonError::into_inner).push(self);
-    }
-
-    /// Returns the files of libfabric's shm for this process.
-    fn shared_memory(&self) -> Vec<std::path::PathBuf> {
-        testing::shared_memory_of(self.child.id())
     }
 }
 
@@ -112,6 +120,6 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.child.kill().and_then(|()| self.child.wait());
         // A killed process cannot remove them.
-        testing::remove_shared_memory_of(self.child.id());
+        (self.clean_up)(self.child.id());
     }
 }

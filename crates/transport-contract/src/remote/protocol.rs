@@ -8,21 +8,18 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use transport::{Cause, Completion, EndpointId, PostError, Token};
 
-use crate::common::Place;
-
 /// A request to a member. Bytes follow it in the frame, if it has any.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Request {
-    Start(Place),
+    /// Where it is.
+    Start,
     /// Drop the transport.
     End,
     /// Make an offer, and wait for a connection.
     Listen,
-    /// Connect to this port; the peer's offer.
-    Dial {
-        port: u16,
-    },
-    /// Accept the awaited connection; the peer's offer.
+    /// Connect to the peer; its offer.
+    Dial,
+    /// Accept the awaited connection; the peer's answer.
     Accept,
     Receive {
         endpoint: u64,
@@ -73,10 +70,8 @@ pub enum Reply {
         can_write: bool,
     },
     /// And the offer.
-    Listening {
-        port: u16,
-    },
-    /// And the offer.
+    Listening,
+    /// And the answer, at the end that has connected.
     Opened {
         endpoint: u64,
     },

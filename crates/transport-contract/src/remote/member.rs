@@ -3,7 +3,6 @@
 use std::{
     collections::HashMap,
     io,
-    net::{Ipv4Addr, TcpListener, TcpStream},
     os::{fd::AsFd, unix::net::UnixStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -16,10 +15,11 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use transport::{
     Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport, Waker,
 };
-use transport_fabric::{FabricLink, FabricTransport, Offer, Role};
 
-use super::protocol::{self, Event, Reply, Request};
-use crate::common::start;
+use super::{
+    protocol::{self, Event, Reply, Request},
+    remote_member::RemoteMember,
+};
 
 /// Bytes around the memory of a receive that must not be written, and the value that they and the
 /// memory are filled with.
@@ -27,10 +27,10 @@ const MARGIN_BYTES: usize = 64;
 const FILL: u8 = 0;
 
 /// Carries out the requests of the test at the other end of standard input, and ends with it.
-pub fn run() {
+pub fn run<M: RemoteMember>() {
     // This also covers a test that ends while this process is stopped or blocked.
     set_parent_process_death_signal(Some(Signal::KILL)).expect("Linux can");
-    testing::remove_shared_memory_of(std::process::id());
+    M::clean_up(std::process::id());
     let stdin = io::stdin().as_fd().try_clone_to_owned().expect("descriptors are left");
     let mut stream = UnixStream::from(stdin);
     let (sender, requests) = mpsc::channel();
@@ -42,9 +42,9 @@ pub fn run() {
     let mut member = None;
     for (request, bytes) in requests {
         let (reply, bytes) = match (request, &mut member) {
-            (Request::Start(place), None) => {
-                let member = member.insert(Member::new(start(&place)));
-                *lock(&waker) = Some(member.transport.waker());
+            (Request::Start, None) => {
+                let member = member.insert(Member::new(M::start(&bytes)));
+                *lock(&waker) = Some(member.end.transport().waker());
                 (member.started(), Vec::new())
             }
             (Request::End, Some(_)) => {
@@ -81,9 +81,8 @@ fn lock(waker: &Mutex<Option<Waker>>) -> MutexGuard<'_, Option<Waker>> {
     waker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-struct Member {
-    transport: FabricTransport,
-    listening: Option<(Offer, TcpListener)>,
+struct Member<M> {
+    end: M,
     /// Memory of posts, until they complete.
     posts: HashMap<Token, Region>,
     exposed: HashMap<EndpointId, Vec<(u32, PeerMemory)>>,
@@ -91,47 +90,39 @@ struct Member {
     payload: Vec<u8>,
 }
 
-impl Member {
-    fn new(transport: FabricTransport) -> Self {
-        Self {
-            transport,
-            listening: None,
-            posts: HashMap::new(),
-            exposed: HashMap::new(),
-            payload: Vec::new(),
-        }
+impl<M: RemoteMember> Member<M> {
+    fn new(end: M) -> Self {
+        Self { end, posts: HashMap::new(), exposed: HashMap::new(), payload: Vec::new() }
     }
 
     fn started(&mut self) -> Reply {
         Reply::Started {
-            block_bytes_max: self.transport.block_bytes_max(),
-            can_write: self.transport.one_sided().is_some(),
+            block_bytes_max: self.end.transport().block_bytes_max(),
+            can_write: self.end.transport().one_sided().is_some(),
         }
     }
 
     fn answer(&mut self, request: Request, bytes: Vec<u8>) -> Reply {
         let (id, name) = (EndpointId, Token);
         match request {
-            Request::Start(_) | Request::End | Request::Wake => {
+            Request::Start | Request::End | Request::Wake => {
                 panic!("{request:?} comes elsewhere")
             }
-            Request::Listen => self.listen(),
-            Request::Dial { port } => {
-                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
-                let ours = self.transport.offers().make().expect("an offer can be made");
-                self.payload = ours.bytes().to_vec();
-                self.open(stream, Role::Connect, ours, &bytes)
+            Request::Listen => {
+                self.payload = self.end.listen();
+                Reply::Listening
             }
-            Request::Accept => {
-                let (ours, listener) = self.listening.take().expect("it was told to listen");
-                let (stream, _) = listener.accept().expect("a peer has connected");
-                self.open(stream, Role::Accept, ours, &bytes)
+            Request::Dial => {
+                let (endpoint, answer) = self.end.dial(&bytes);
+                self.payload = answer;
+                Reply::Opened { endpoint: endpoint.0 }
             }
+            Request::Accept => Reply::Opened { endpoint: self.end.accept(&bytes).0 },
             Request::Receive { endpoint, bytes, token } => {
                 let region = Region::zeroed(bytes as usize + 2 * MARGIN_BYTES);
                 let middle = MARGIN_BYTES..MARGIN_BYTES + bytes as usize;
                 let into = region.write(middle).expect("it is new");
-                let posted = self.transport.post_receive(id(endpoint), into, name(token));
+                let posted = self.end.transport().post_receive(id(endpoint), into, name(token));
                 self.posted(posted, token, region)
             }
             Request::Send { endpoint, bytes: length, immediate, token } => {
@@ -139,57 +130,48 @@ impl Member {
                 let region =
                     if is_here { Region::from_vec(bytes) } else { Region::zeroed(length as usize) };
                 let from = region.read(0..region.len()).expect("it is new");
-                let posted = self.transport.post_send(id(endpoint), from, immediate, name(token));
+                let posted =
+                    self.end.transport().post_send(id(endpoint), from, immediate, name(token));
                 self.posted(posted, token, region)
             }
             Request::Write { endpoint, key, offset, immediate, token } => {
                 let region = Region::from_vec(bytes);
                 let from = region.read(0..region.len()).expect("it is new");
                 let (to, called) = (id(endpoint), name(token));
-                let posted = self.transport.post_write(to, from, key, offset, immediate, called);
+                let posted = self.writes().post_write(to, from, key, offset, immediate, called);
                 self.posted(posted, token, region)
             }
             Request::Expose { endpoint, key } => {
-                let memory = PeerMemory::from_vec(bytes);
-                let exposed = self.transport.expose(id(endpoint), key, memory.clone());
+                let memory = PeerMemory::zeroed(bytes.len());
+                memory.copy_in(0, &bytes).expect("it is all of it");
+                let exposed = self.writes().expose(id(endpoint), key, memory.clone());
                 if exposed.is_ok() {
                     self.exposed.entry(id(endpoint)).or_default().push((key, memory));
                 }
                 Reply::Posted(exposed.map_err(Into::into))
             }
             Request::Word { endpoint } => {
-                let written = self.transport.write_control(id(endpoint), &bytes);
+                let written = self.end.transport().write_control(id(endpoint), &bytes);
                 Reply::Posted(written.map_err(Into::into))
             }
             Request::Close { endpoint } => {
-                self.transport.close(id(endpoint));
+                self.end.transport().close(id(endpoint));
                 Reply::Closed
             }
             Request::Flush => {
-                self.transport.flush();
+                self.end.transport().flush();
                 Reply::Posted(Ok(()))
             }
             Request::Poll { wait } => {
                 let mut completions = Vec::new();
-                self.transport.poll(&mut completions, wait);
+                self.end.transport().poll(&mut completions, wait);
                 Reply::Polled(self.events(completions))
             }
         }
     }
 
-    fn listen(&mut self) -> Reply {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
-        let offer = self.transport.offers().make().expect("an offer can be made");
-        self.payload = offer.bytes().to_vec();
-        self.listening = Some((offer, listener));
-        Reply::Listening { port }
-    }
-
-    fn open(&mut self, stream: TcpStream, role: Role, ours: Offer, theirs: &[u8]) -> Reply {
-        let link = FabricLink::new(stream.into(), role, ours, theirs).expect("the offer is good");
-        let endpoint = self.transport.open(link).expect("it opens");
-        Reply::Opened { endpoint: endpoint.0 }
+    fn writes(&mut self) -> &mut dyn OneSidedWrites {
+        self.end.transport().one_sided().expect("it was said to have them")
     }
 
     fn posted(

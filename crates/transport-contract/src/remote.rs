@@ -3,13 +3,15 @@
 //! Leases stay in the test's process: bytes of sends are copied when they are posted, those of
 //! receives when they are reported.
 
-pub mod member;
-pub mod process;
+mod member;
+mod process;
 mod protocol;
+mod remote_member;
 
 use std::{
     collections::HashMap,
     convert::Infallible,
+    marker::PhantomData,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -20,12 +22,37 @@ use transport::{
     Waker, WriteLease,
 };
 
-use crate::common::Place;
+use crate::harness::Network;
 use process::Process;
 use protocol::{Event, Reply, Request};
+pub use remote_member::RemoteMember;
+
+/// Does in a member's process what tests ask for; elsewhere nothing. To be called by the test `processes::member` of
+/// the test program.
+pub fn run_member<M: RemoteMember>() {
+    if std::env::var_os(process::MEMBER).is_some() {
+        member::run::<M>();
+    }
+}
+
+/// Makes a network of members in processes, each pair connected; member i is started as the i-th bytes say.
+pub fn connected_remotes<M: RemoteMember>(how: &[Vec<u8>]) -> Network<Remote<M>> {
+    let mut remotes: Vec<Remote<M>> = how.iter().map(|how| Remote::start(how)).collect();
+    remotes.iter_mut().for_each(Remote::await_start);
+    let members = remotes.len();
+    let mut endpoints = vec![vec![None; members]; members];
+    let pairs = (0..members).flat_map(|right| (0..right).map(move |left| (left, right)));
+    for (left, right) in pairs {
+        let (head, tail) = remotes.split_at_mut(right);
+        let (one, other) = head[left].connect(&mut tail[0]);
+        endpoints[left][right] = Some(one);
+        endpoints[right][left] = Some(other);
+    }
+    Network { members: remotes.into_iter().map(Some).collect(), endpoints }
+}
 
 /// A member. Dropping it ends the transport in an ordered way.
-pub struct Remote {
+pub struct Remote<M: RemoteMember> {
     /// `None` once it was killed.
     process: Option<Process>,
     is_stopped: bool,
@@ -35,13 +62,14 @@ pub struct Remote {
     sends: HashMap<Token, ReadLease>,
     receives: HashMap<Token, WriteLease>,
     exposed: HashMap<(EndpointId, u32), PeerMemory>,
+    member: PhantomData<M>,
 }
 
-impl Remote {
-    /// Starts a transport; [`Remote::await_start`] follows.
-    pub fn start(place: &Place) -> Self {
-        let process = Process::start();
-        process.tell(&Request::Start(place.clone()), &[]);
+impl<M: RemoteMember> Remote<M> {
+    /// Starts a transport in a process by [`RemoteMember::start`]; [`Remote::await_start`] follows.
+    pub fn start(how: &[u8]) -> Self {
+        let process = Process::start(M::clean_up);
+        process.tell(&Request::Start, how);
         Self {
             process: Some(process),
             is_stopped: false,
@@ -51,6 +79,7 @@ impl Remote {
             sends: HashMap::new(),
             receives: HashMap::new(),
             exposed: HashMap::new(),
+            member: PhantomData,
         }
     }
 
@@ -70,14 +99,13 @@ impl Remote {
 
     /// Connects two members.
     pub fn connect(&mut self, other: &mut Self) -> (EndpointId, EndpointId) {
-        let (Reply::Listening { port }, ours) = self.ask(&Request::Listen, &[]) else {
+        let (Reply::Listening, offer) = self.ask(&Request::Listen, &[]) else {
             panic!("it does not listen");
         };
-        let (Reply::Opened { endpoint: far }, theirs) = other.ask(&Request::Dial { port }, &ours)
-        else {
+        let (Reply::Opened { endpoint: far }, answer) = other.ask(&Request::Dial, &offer) else {
             panic!("it does not connect");
         };
-        let (Reply::Opened { endpoint: near }, _) = self.ask(&Request::Accept, &theirs) else {
+        let (Reply::Opened { endpoint: near }, _) = self.ask(&Request::Accept, &answer) else {
             panic!("it does not accept");
         };
         (EndpointId(near), EndpointId(far))
@@ -158,7 +186,7 @@ impl Remote {
     }
 }
 
-impl Drop for Remote {
+impl<M: RemoteMember> Drop for Remote<M> {
     fn drop(&mut self) {
         if self.is_stopped || thread::panicking() || self.process.is_none() {
             return;
@@ -170,7 +198,7 @@ impl Drop for Remote {
     }
 }
 
-impl Transport for Remote {
+impl<M: RemoteMember> Transport for Remote<M> {
     /// Members are connected by [`Remote::connect`].
     type Link = Infallible;
 
@@ -246,7 +274,7 @@ impl Transport for Remote {
     }
 }
 
-impl OneSidedWrites for Remote {
+impl<M: RemoteMember> OneSidedWrites for Remote<M> {
     fn expose(
         &mut self,
         endpoint: EndpointId,

@@ -1,0 +1,396 @@
+//! One end of a link.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use rustc_hash::FxHashMap;
+use transport::{
+    Cause, Completion, EndpointId, FileAccess, PeerMemory, PostError, ReadLease, Token, WriteLease,
+};
+
+use crate::{
+    incoming::{Exposed, Incoming, outside},
+    offer::ShmLink,
+    outgoing::Outgoing,
+    ring::{BEAT_AT, RING_BYTES, RingReader, RingWriter, Shared, segment_bytes},
+    settings::ShmSettings,
+    sleep::Sleep,
+    socket::{self, Message, Received},
+};
+
+/// The most messages that are read from a socket in one pass.
+const MESSAGES_MAX: usize = 64;
+/// The most memory of a peer that is mapped: pieces, and bytes, of which a hostile peer's need not exist. Writes to others
+/// pass through the ring.
+const MAPPED_MAX: usize = 1024;
+const MAPPED_BYTES_MAX: u64 = 1 << 40;
+
+/// One end of a link. Its methods append what has completed.
+pub(crate) struct Link {
+    id: EndpointId,
+    socket: OwnedFd,
+    own: PeerMemory,
+    /// The peer's segment, once it was received.
+    peer: Option<RingReader<PeerMemory>>,
+    outgoing: Outgoing,
+    incoming: Incoming,
+    /// This end's memory, which the peer may write.
+    exposed: Exposed,
+    /// The peer's memory, as far as it is mapped here.
+    targets: FxHashMap<u32, PeerMemory>,
+    mapped_bytes: u64,
+    direct_writes: bool,
+    /// Until when a close waits for space.
+    closing: Option<Instant>,
+    /// The socket's other end is closed.
+    has_hung_up: bool,
+    end: Option<End>,
+    sleep: Sleep,
+    /// The peer's last heartbeat, and when it was seen.
+    beat: u64,
+    heard: Instant,
+}
+
+/// How a link has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    Closed,
+    Broken(Cause),
+}
+
+impl Link {
+    /// Makes this end's segment and sends it to the peer. Errors: the system's.
+    pub(crate) fn open(
+        id: EndpointId,
+        link: ShmLink,
+        settings: &ShmSettings,
+        now: Instant,
+    ) -> Result<Self, PostError> {
+        let system = |step: &str, error: &dyn std::fmt::Display| {
+            PostError::System(format!("{step} shared memory: {error}"))
+        };
+        let ring_bytes = settings.ring_bytes;
+        let own = PeerMemory::zeroed(segment_bytes(ring_bytes));
+        let file = own.share(FileAccess::Read).map_err(|error| system("making", &error))?;
+        let socket = link.into_socket();
+        let hello = Message::Hello { ring_bytes: ring_bytes as u64 };
+        match socket::send(&socket, hello, Some(file.as_fd())) {
+            // A peer that has ended already may have closed: its ring tells.
+            Ok(()) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {}
+            Err(error) => return Err(system("passing", &error)),
+        }
+        Ok(Self {
+            id,
+            socket,
+            outgoing: Outgoing::new(id, RingWriter::new(own.clone(), ring_bytes)),
+            own,
+            peer: None,
+            incoming: Incoming::new(id),
+            exposed: Exposed::default(),
+            targets: FxHashMap::default(),
+            mapped_bytes: 0,
+            direct_writes: settings.direct_writes,
+            closing: None,
+            has_hung_up: false,
+            end: None,
+            sleep: Sleep::default(),
+            beat: 0,
+            heard: now,
+        })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Returns whether posts are accepted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.closing.is_none() && self.end.is_none()
+    }
+
+    pub(crate) fn post_receive(&mut self, into: WriteLease, token: Token) {
+        self.incoming.push_receive(into, token);
+    }
+
+    pub(crate) fn post_send(&mut self, from: ReadLease, immediate: u32, token: Token) {
+        self.outgoing.push_block(from, immediate, token);
+    }
+
+    /// Returns false if megabytes of words wait.
+    pub(crate) fn write_word(&mut self, word: &[u8]) -> bool {
+        self.outgoing.push_word(word)
+    }
+
+    /// Lets the peer write into memory. Errors: the key is in use.
+    pub(crate) fn expose(&mut self, key: u32, memory: PeerMemory) -> Result<(), PostError> {
+        if self.exposed.contains_key(&key) {
+            return Err(PostError::System(format!("memory is exposed as {key} already")));
+        }
+        if self.direct_writes
+            && let Ok(file) = memory.share(FileAccess::Write)
+        {
+            let message = Message::Exposed { key, bytes: memory.len() as u64 };
+            if let Err(error) = socket::send(&self.socket, message, Some(file.as_fd())) {
+                tracing::debug!(endpoint = self.id.0, %error, "memory is not passed to the peer");
+                unshare(&memory);
+            }
+        }
+        self.exposed.insert(key, memory);
+        Ok(())
+    }
+
+    /// Places a write, or queues it if the peer has to copy it.
+    pub(crate) fn post_write(
+        &mut self,
+        from: ReadLease,
+        key: u32,
+        offset: u64,
+        immediate: Option<u32>,
+        token: Token,
+        completed: &mut Vec<Completion>,
+    ) {
+        let Some(memory) = self.targets.get(&key) else {
+            self.read_messages();
+            if self.targets.contains_key(&key) {
+                self.post_write(from, key, offset, immediate, token, completed);
+            } else {
+                self.outgoing.push_write(from, key, offset, immediate, token);
+                self.write(false, completed);
+            }
+            return;
+        };
+        let placed = usize::try_from(offset).map(|at| memory.publish(at, &from));
+        if !matches!(placed, Ok(Ok(()))) {
+            let why = outside(key, offset, from.bytes() as u64, memory);
+            self.outgoing.push_refused(token);
+            self.end = Some(End::Broken(Cause::Protocol(why)));
+            return;
+        }
+        self.outgoing.push_placed(from, immediate, token);
+        if immediate.is_some() {
+            self.write(false, completed);
+        }
+    }
+
+    pub(crate) fn close(&mut self, until: Instant) {
+        self.closing = Some(until);
+    }
+
+    pub(crate) fn break_by(&mut self, cause: Cause) {
+        self.end.get_or_insert(End::Broken(cause));
+    }
+
+    /// Reads and writes what can be without waiting. Returns whether that was anything.
+    pub(crate) fn advance(&mut self, completed: &mut Vec<Completion>) -> bool {
+        if self.end.is_some() {
+            return true;
+        }
+        // What a peer that closes now has written is in its ring by now.
+        let has_hung_up = self.has_hung_up;
+        if self.closing.is_some() {
+            self.advance_close(has_hung_up);
+            return self.has_ended();
+        }
+        let mut has_read = false;
+        if let Some(ring) = &mut self.peer {
+            match self.incoming.read(ring, &self.own, &self.exposed, completed) {
+                Ok(pass) if pass.has_ended => {
+                    self.end = Some(End::Broken(Cause::ClosedByPeer));
+                    return true;
+                }
+                Ok(pass) => has_read = pass.has_read,
+                Err(why) => {
+                    self.end = Some(End::Broken(Cause::Protocol(why)));
+                    return true;
+                }
+            }
+        }
+        if has_hung_up {
+            let why = "its process has ended, or let go of the link".into();
+            self.end = Some(End::Broken(Cause::Lost(why)));
+            return true;
+        }
+        self.write(has_read, completed)
+    }
+
+    /// Writes what was posted. `has_read`: the peer may write again what this end has read. Returns whether anything was
+    /// read or written.
+    pub(crate) fn write(&mut self, has_read: bool, completed: &mut Vec<Completion>) -> bool {
+        let Some(ring) = &self.peer else { return self.outgoing.advance(completed) };
+        if self.outgoing.is_waiting()
+            && let Err(why) = self.outgoing.look(ring.segment())
+        {
+            self.break_by(Cause::Protocol(why.into()));
+            return true;
+        }
+        let has_written = self.outgoing.advance(completed);
+        if has_read || has_written {
+            self.wake_peer(has_written);
+        }
+        has_read || has_written
+    }
+
+    fn advance_close(&mut self, has_hung_up: bool) {
+        if let Some(ring) = &self.peer
+            && let Err(why) = self.outgoing.look(ring.segment())
+        {
+            self.break_by(Cause::Protocol(why.into()));
+            return;
+        }
+        if self.outgoing.advance_last() || has_hung_up {
+            self.end = Some(End::Closed);
+        }
+        self.wake_peer(true);
+    }
+
+    /// Wakes the peer if it sleeps, and the news concerns it: records, or space that it needs.
+    fn wake_peer(&mut self, are_records: bool) {
+        let Some(ring) = &self.peer else { return };
+        if self.sleep.has_to_wake(ring.segment(), are_records) {
+            // If it has many unread messages, or has ended, it wakes anyway.
+            let _ = socket::send(&self.socket, Message::Wake, None);
+        }
+    }
+
+    /// Says that this end is about to sleep; [`Link::has_news`] follows.
+    pub(crate) fn doze(&mut self) {
+        let needs_space = self.outgoing.is_waiting() || self.closing.is_some();
+        self.sleep.doze(&self.own, needs_space);
+    }
+
+    /// Says that this end is awake.
+    pub(crate) fn wake(&mut self) {
+        self.sleep.wake(&self.own);
+    }
+
+    /// Returns whether [`Link::advance`] would find anything.
+    pub(crate) fn has_news(&self) -> bool {
+        self.end.is_some()
+            || self
+                .peer
+                .as_ref()
+                .is_some_and(|ring| ring.has_news() || self.outgoing.has_news(ring.segment()))
+    }
+
+    /// Stores a heartbeat.
+    pub(crate) fn store_beat(&mut self, beat: u64) {
+        Shared::publish(&self.own, BEAT_AT, beat);
+    }
+
+    /// Looks at the peer's heartbeat, and at the deadline of a close.
+    pub(crate) fn look(&mut self, now: Instant, silence_timeout: Duration) {
+        if let Some(ring) = &self.peer {
+            let beat = ring.segment().load(BEAT_AT);
+            if beat != self.beat {
+                (self.beat, self.heard) = (beat, now);
+            }
+        }
+        if self.closing.is_some_and(|until| now >= until) {
+            self.end.get_or_insert(End::Closed);
+        } else if now.saturating_duration_since(self.heard) > silence_timeout {
+            let silence_ms = u64::try_from(silence_timeout.as_millis()).unwrap_or(u64::MAX);
+            self.break_by(Cause::Silent(silence_ms));
+        }
+    }
+
+    /// Returns until when a close waits.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.closing
+    }
+
+    /// Takes what has come over the socket.
+    pub(crate) fn read_messages(&mut self) {
+        for _ in 0..MESSAGES_MAX {
+            if self.has_hung_up || self.end.is_some() {
+                return;
+            }
+            match socket::receive(&self.socket) {
+                Received::Nothing => return,
+                Received::Ended => self.has_hung_up = true,
+                Received::Invalid => self.break_by(Cause::Protocol("an invalid message".into())),
+                Received::Message(message, file) => {
+                    if let Err(why) = self.take_message(message, file) {
+                        self.break_by(Cause::Protocol(why));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Errors: how the peer broke the protocol.
+    fn take_message(&mut self, message: Message, file: Option<OwnedFd>) -> Result<(), String> {
+        match message {
+            Message::Wake => Ok(()),
+            Message::Hello { ring_bytes } => {
+                let bytes = usize::try_from(ring_bytes).unwrap_or(usize::MAX);
+                if self.peer.is_some() || !bytes.is_power_of_two() || !RING_BYTES.contains(&bytes) {
+                    return Err("a second segment, or one of an impossible length".into());
+                }
+                let file =
+                    file.ok_or("no segment, or this process has no file descriptors left")?;
+                let segment = PeerMemory::of_peer(&file, segment_bytes(bytes), FileAccess::Read)
+                    .map_err(|error| format!("a segment that cannot be used: {error}"))?;
+                self.peer = Some(RingReader::new(segment, bytes));
+                Ok(())
+            }
+            Message::Exposed { key, bytes } => {
+                let mapped_bytes = self.mapped_bytes.saturating_add(bytes);
+                let is_much = self.targets.len() >= MAPPED_MAX || mapped_bytes > MAPPED_BYTES_MAX;
+                // There is none if this process has no file descriptors left.
+                let Some(file) = file.filter(|_| !is_much) else { return Ok(()) };
+                let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+                let memory = match PeerMemory::of_peer(&file, length, FileAccess::Write) {
+                    Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Ok(()),
+                    mapped => mapped
+                        .map_err(|error| format!("exposed memory that cannot be used: {error}"))?,
+                };
+                self.mapped_bytes = mapped_bytes;
+                if self.targets.insert(key, memory).is_some() {
+                    return Err(format!("memory is exposed as {key} already"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns whether the link has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Hands back all memory, completes all posts and reports the end.
+    pub(crate) fn tear_down(mut self, completed: &mut Vec<Completion>) {
+        let Some(end) = self.end.take() else { return };
+        self.outgoing.cancel(completed);
+        self.incoming.cancel(completed);
+        let endpoint = self.id;
+        // Before the end is reported.
+        drop(self);
+        completed.push(match end {
+            End::Closed => {
+                tracing::debug!(endpoint = endpoint.0, "closed");
+                Completion::Closed { endpoint }
+            }
+            End::Broken(cause) => {
+                tracing::debug!(endpoint = endpoint.0, %cause, "broken");
+                Completion::Broken { endpoint, cause }
+            }
+        });
+    }
+}
+
+impl Drop for Link {
+    /// Takes the exposed memory from the peer.
+    fn drop(&mut self) {
+        self.exposed.values().for_each(unshare);
+    }
+}
+
+fn unshare(memory: &PeerMemory) {
+    if let Err(error) = memory.unshare() {
+        tracing::warn!(%error, "memory stays writable for a peer whose link has ended");
+    }
+}

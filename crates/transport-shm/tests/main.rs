@@ -1,0 +1,9 @@
+//! All tests of this crate that use it from outside, in one program: it is linked once.
+
+mod common;
+mod contract;
+mod killed;
+mod other_user;
+mod processes;
+mod sleep;
+mod writes;
