@@ -473,12 +473,12 @@ impl<E> fmt::Debug for Pending<E> {
     }
 }
 
-/// Returns the number of a part of a team: 64-bit FNV-1a of what tells it apart from others.
+/// Returns the number of a part of a team: a hash of what tells it apart from others.
 fn derived_number(number: u64, split: u64, color: u32) -> u64 {
-    let bytes = [number, split, color.into()].map(u64::to_le_bytes);
-    bytes.as_flattened().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
+    let parts = [number, split, color.into()].map(u64::to_le_bytes);
+    let mut derived = [0; 8];
+    blake3::Hasher::new().update(parts.as_flattened()).finalize_xof().fill(&mut derived);
+    u64::from_le_bytes(derived)
 }
 
 fn reduction(element: Type, op: Op) -> Result<Reduction, Error> {
