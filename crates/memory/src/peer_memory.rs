@@ -248,7 +248,7 @@ impl PeerMemory {
     /// has stored before, and eight of them at once where their address is a multiple of eight: to
     /// [`PeerMemory::load_byte`] and [`PeerMemory::load_word`] in any process that has the memory.
     ///
-    /// Every store is a release store: on x86-64 as fast as others (16 MiB at 0.94 of the rate of `memcpy`), on aarch64 the
+    /// Every store is a release store: on x86-64 as fast as others (16 MiB at 0.9 of the rate of `memcpy`), on aarch64 the
     /// instruction `stlr`.
     ///
     /// Errors: as for [`PeerMemory::copy_in`].

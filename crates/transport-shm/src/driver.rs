@@ -257,7 +257,9 @@ impl OneSidedWrites for ShmTransport {
         PostError::check_length(from.bytes(), BLOCK_BYTES_MAX)?;
         let link = self.links.get_mut(&endpoint).filter(|link| link.is_open());
         let link = link.ok_or(PostError::EndpointGone(endpoint))?;
-        link.post_write(from, key, offset, immediate, token, &mut self.completed);
+        // Before anything else, since the peer may look at the memory.
+        let placed = link.place(key, offset, &from);
+        link.post_write(from, key, offset, immediate, token, placed, &mut self.completed);
         Ok(())
     }
 }

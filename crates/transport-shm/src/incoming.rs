@@ -205,7 +205,7 @@ impl Write {
         let memory = exposed.get(&key).ok_or_else(|| format!("a write to {key}, not exposed"))?;
         let end = offset.checked_add(bytes).filter(|&end| end <= memory.len() as u64);
         let Some(end) = end else {
-            return Err(outside(key, offset, bytes, memory));
+            return Err(outside(key, offset, bytes, memory.len()));
         };
         let (at, end, kept) = (offset as usize, end as usize, Vec::new());
         Ok(Self { memory: memory.clone(), immediate, at, end, kept })
@@ -230,7 +230,6 @@ impl Write {
 }
 
 /// Says that a write does not fit.
-pub(crate) fn outside(key: u32, offset: u64, bytes: u64, memory: &PeerMemory) -> String {
-    let exposed = memory.len();
+pub(crate) fn outside(key: u32, offset: u64, bytes: u64, exposed: usize) -> String {
     format!("a write of {bytes} bytes at {offset} to {key}, of which {exposed} are exposed")
 }

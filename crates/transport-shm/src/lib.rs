@@ -1,5 +1,5 @@
 //! Transport between processes of one user on one machine: a one-sided write is a store into memory that both
-//! have mapped ([decision](../../../docs/decisions/shared-memory.md)).
+//! have mapped (docs/decisions/shared-memory.md).
 //!
 //! [`ShmTransport`] implements the contract of [`transport::Transport`]. It starts no thread: bytes move while the
 //! caller is in `poll` or posts.

@@ -142,7 +142,14 @@ impl Link {
         Ok(())
     }
 
-    /// Places a write, or queues it if the peer has to copy it.
+    /// Places a write into the peer's memory, if that is mapped. Returns whether it fits.
+    #[inline]
+    pub(crate) fn place(&self, key: u32, offset: u64, bytes: &[u8]) -> Option<bool> {
+        let memory = self.targets.get(&key)?;
+        Some(usize::try_from(offset).is_ok_and(|at| memory.publish(at, bytes).is_ok()))
+    }
+
+    /// Completes a write that was placed, or queues it if the peer has to copy it.
     pub(crate) fn post_write(
         &mut self,
         from: ReadLease,
@@ -150,29 +157,31 @@ impl Link {
         offset: u64,
         immediate: Option<u32>,
         token: Token,
+        mut placed: Option<bool>,
         completed: &mut Vec<Completion>,
     ) {
-        let Some(memory) = self.targets.get(&key) else {
+        if placed.is_none() {
+            // The memory may have been exposed meanwhile.
             self.read_messages();
-            if self.targets.contains_key(&key) {
-                self.post_write(from, key, offset, immediate, token, completed);
-            } else {
-                self.outgoing.push_write(from, key, offset, immediate, token);
-                self.write(false, completed);
+            placed = self.place(key, offset, &from);
+        }
+        match placed {
+            Some(true) => {
+                self.outgoing.push_placed(from, immediate, token);
+                if immediate.is_none() {
+                    return;
+                }
             }
-            return;
-        };
-        let placed = usize::try_from(offset).map(|at| memory.publish(at, &from));
-        if !matches!(placed, Ok(Ok(()))) {
-            let why = outside(key, offset, from.bytes() as u64, memory);
-            self.outgoing.push_refused(token);
-            self.end = Some(End::Broken(Cause::Protocol(why)));
-            return;
+            Some(false) => {
+                let exposed = self.targets.get(&key).map_or(0, PeerMemory::len);
+                let why = outside(key, offset, from.bytes() as u64, exposed);
+                self.outgoing.push_refused(token);
+                self.break_by(Cause::Protocol(why));
+                return;
+            }
+            None => self.outgoing.push_write(from, key, offset, immediate, token),
         }
-        self.outgoing.push_placed(from, immediate, token);
-        if immediate.is_some() {
-            self.write(false, completed);
-        }
+        self.write(false, completed);
     }
 
     pub(crate) fn close(&mut self, until: Instant) {
