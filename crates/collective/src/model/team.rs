@@ -193,8 +193,10 @@ impl Team<'_> {
                 Bounds::exactly(scatter_us(members, bytes, block_bytes, parameters))
             }
             (Kind::Scatter | Kind::Gather, Way::Circulant) => {
-                // As many parts in each round. A member that passes parts on has its own among them, and copies it.
-                let copy_us = parameters.copy_us_per_byte * bytes as f64;
+                // As many parts in each round. A member that passes parts on has its own among them, and copies it; up to three members
+                // there is none.
+                let copied = if members > 3 { bytes } else { 0 };
+                let copy_us = parameters.copy_us_per_byte * copied as f64;
                 halving_allgather_us(members, bytes, block_bytes, parameters) + copy_us
             }
             (Kind::Scatter | Kind::Gather, Way::Direct) => {
