@@ -235,8 +235,10 @@ impl Context {
     /// [`TeamSettings::connect_timeout`].
     ///
     /// A team has its own network, over this context's fabric, and, with [`Progress::Thread`], its own
-    /// thread. Its links close within [`crate::TcpSettings::drain_timeout`], but at most 5 seconds, over
-    /// TCP, and within 10 seconds over libfabric. An operation that fails may wait for the links to close.
+    /// thread. In place of TCP, links between processes of one user on one machine go through shared memory
+    /// ([`Team::shares_memory_with`]), unless there is a rate limit or [`crate::TcpSettings::direct_copies`] is off. Links close
+    /// within [`crate::TcpSettings::drain_timeout`], but at most 5 seconds, or within 10 seconds over libfabric. An operation that
+    /// fails may wait for the links to close.
     ///
     /// # Errors
     /// As for [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided writes.

@@ -74,6 +74,8 @@ pub struct TcpSettings {
     /// same or loopback, both processes belong to one user, who is not root, the reader has no `CAP_SYS_PTRACE`, the system
     /// lets them read each other's memory, and there is no [`TcpSettings::rate_max`]; otherwise blocks are sent through the socket.
     /// May differ between members. docs/decisions/one-machine.md.
+    ///
+    /// With false, members of a team do not share memory either.
     pub direct_copies: bool,
 }
 
