@@ -32,10 +32,11 @@ use crate::{
     disks::DiskThreads,
     dispatcher::{Dispatcher, Registration},
     inbox::Inbox,
-    network::{GroupEnd, Link, Network, Offers},
+    network::{GroupEnd, Link, Network},
     numbers::Numbers,
     outbox::events,
     outlet::{Job, Outlet},
+    own_link::Offers,
     receiving::Receiving,
     shared::Shared,
     team_driver::{self, Driver},
@@ -234,23 +235,39 @@ impl Context {
     /// [`TeamSettings::connect_timeout`].
     ///
     /// A team has its own network, over this context's fabric, and, with [`Progress::Thread`], its own
-    /// thread. Its links close within [`crate::TcpSettings::drain_timeout`], but at most 5 seconds, over
-    /// TCP, and within 10 seconds over libfabric. An operation that fails may wait for the links to close.
+    /// thread. In place of TCP, links between processes of one user on one machine go through shared memory
+    /// ([`Team::shares_memory_with`]), unless there is a rate limit or [`crate::TcpSettings::direct_copies`] is off. Links close
+    /// within [`crate::TcpSettings::drain_timeout`], but at most 5 seconds, or within 10 seconds over libfabric. An operation that
+    /// fails may wait for the links to close.
     ///
     /// # Errors
     /// As for [`Context::create_group`]; [`Error::TeamCall`] if the fabric has no one-sided writes.
     pub fn create_team(&self, settings: TeamSettings) -> Result<Team, Error> {
-        let made = settings.made(&self.settings.fabric);
+        let ContextSettings { fabric, listen, .. } = &self.settings;
+        let mut made = settings.made(fabric, true);
         made.check()?;
         self.commands.check()?;
-        let ContextSettings { fabric, listen, .. } = &self.settings;
         let tcp = self.settings.limited_tcp();
         let drain_timeout = tcp.drain_timeout.min(team_driver::DRAIN_MAX);
-        let network = Network::start(fabric, listen.ip(), &tcp.drain_timeout(drain_timeout))?;
+        let tcp = tcp.drain_timeout(drain_timeout);
+        let mut network = Network::start(fabric, listen.ip(), &tcp)?;
+        let shm = network.shared_memory(&tcp);
+        let offers = match &shm {
+            Some(_) => Offers::SharedMemory(tcp.clone()),
+            None => network.offers(),
+        };
         let joining = Joining::for_team(&settings, &made, &self.settings);
         let deadline = Deadline::after(joining.timeout);
-        let links = self.join(joining, deadline, network.offers(), Reply::Links)?;
+        let links = self.join(joining, deadline, offers, Reply::Links)?;
         let links = self.links(links, &settings.members, None)?;
+        let shared = links.iter().filter(|(_, link)| matches!(link, Link::SharedMemory(_)));
+        let shared: Vec<u32> = shared.map(|&(rank, _)| rank).collect();
+        if shared.len() < links.len() {
+            made = settings.made(fabric, false);
+        }
+        if let Some(shm) = shm.filter(|_| !shared.is_empty()) {
+            network = Network::beside(shm, &tcp)?;
+        }
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();
         if let Err(error) = driver.join(deadline) {
@@ -261,7 +278,7 @@ impl Context {
         if self.settings.progress == Progress::Thread {
             driver.start(&threads)?;
         }
-        Ok(Team::new(settings, driver, threads))
+        Ok(Team::new(settings, shared, driver, threads))
     }
 
     /// Creates a team of those members of a team of this context that give the same color, ordered by key, and by rank where keys

@@ -64,12 +64,14 @@ impl Fabric {
     }
 
     /// Returns the costs by which a team chooses the ways of its operations, where rank 0 runs here: those of the kind of network,
-    /// and how many of the members, which are at these addresses, share each of this machine's processors.
-    pub fn team_costs(&self, members: &[SocketAddr]) -> Parameters {
+    /// and how many of the members, which are at these addresses, share each of this machine's processors. `shares_memory`: whether members of one machine
+    /// share memory instead of using [`Fabric::Tcp`].
+    pub fn team_costs(&self, members: &[SocketAddr], shares_memory: bool) -> Parameters {
         let here = members.first().map(SocketAddr::ip);
         let together = members.iter().filter(|member| Some(member.ip()) == here).count();
         let is_local = together == members.len();
         let costs = match self {
+            Self::Tcp if is_local && shares_memory => Parameters::SHARED_MEMORY,
             Self::Tcp if is_local => Parameters::TCP_LOCAL,
             Self::Tcp => Parameters::TCP,
             Self::Libfabric { provider, .. } if provider == "shm" => Parameters::SHARED_MEMORY,

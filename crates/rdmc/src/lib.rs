@@ -128,6 +128,7 @@ mod network;
 mod numbers;
 mod outbox;
 mod outlet;
+mod own_link;
 mod panics;
 mod protection;
 mod receiving;

@@ -11,21 +11,26 @@ use std::{
 };
 
 use session::{Channel, SessionKeys};
-use transport::{EndpointId, PostError, Transport};
+use transport::{EndpointId, PostError, Transport, Watched};
 #[cfg(feature = "fabric")]
-use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_fabric::{FabricLink, FabricSettings, FabricTransport};
+use transport_shm::{Beside, BesideLink, ShmLink, ShmSettings, ShmTransport};
 pub(crate) use transport_tcp::{ConnectionId, SharedEvent, TcpLink};
 use transport_tcp::{LinkError, SharedConnections, StreamKeys, TcpSettings, TcpTransport};
 
 pub(crate) use self::sockets::GroupEnd;
 use self::sockets::Sockets;
-use crate::{Error, Fabric, Protection};
+use crate::{
+    Error, Fabric, Protection,
+    own_link::{Carrier, Offers, OwnLink},
+};
 
 /// The transport over sockets. It is TCP alone while there are no groups whose blocks switches copy.
 #[cfg(feature = "switch")]
 mod sockets {
     use std::time::Instant;
 
+    use transport::Watched;
     use transport_switch::SwitchLink;
     pub(crate) use transport_switch::{GroupEnd, SwitchTransport as Sockets};
     use transport_tcp::{TcpLink, TcpTransport};
@@ -56,6 +61,7 @@ mod sockets {
 mod sockets {
     use std::time::Instant;
 
+    use transport::Watched;
     use transport_tcp::TcpLink;
     pub(super) use transport_tcp::TcpTransport as Sockets;
 
@@ -84,6 +90,8 @@ mod sockets {
 /// The transport of a context.
 pub(crate) enum Network {
     Tcp(Box<Sockets>),
+    /// Some members are reached through shared memory: see [`Network::beside`].
+    Beside(Box<Beside<TcpTransport>>),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricTransport>),
 }
@@ -94,35 +102,10 @@ pub(crate) enum Link {
     Tcp(TcpLink, Option<GroupEnd>),
     /// A channel of a shared connection.
     Shared(ReservedLink),
+    /// To a process of this machine.
+    SharedMemory(ShmLink),
     #[cfg(feature = "fabric")]
     Libfabric(Box<FabricLink>),
-}
-
-/// Makes this end's offer for a new link.
-#[derive(Clone)]
-pub(crate) enum Offers {
-    /// Empty offers: the connection itself is the link.
-    Tcp,
-    #[cfg(feature = "fabric")]
-    Libfabric(transport_fabric::Offers),
-}
-
-/// What this end of a link sends to the other in the handshake.
-pub(crate) enum Offer {
-    Tcp,
-    #[cfg(feature = "fabric")]
-    Libfabric(transport_fabric::Offer),
-}
-
-/// A link that has connections of its own, authenticated, with the offers of both ends.
-#[cfg_attr(not(feature = "fabric"), allow(dead_code, reason = "TCP needs no offers"))]
-pub(crate) struct OwnLink {
-    /// One for each stream.
-    pub(crate) channels: Vec<Channel>,
-    pub(crate) ours: Offer,
-    pub(crate) theirs: Vec<u8>,
-    /// Whether this end has connected and the other accepted.
-    pub(crate) connected_here: bool,
 }
 
 /// Gives a reserved channel back to the transport, from any thread.
@@ -159,13 +142,7 @@ impl Network {
     /// Errors: this host does not have the fabric, or a system call fails.
     pub(crate) fn start(fabric: &Fabric, near: IpAddr, tcp: &TcpSettings) -> Result<Self, Error> {
         match fabric {
-            Fabric::Tcp => {
-                let transport = TcpTransport::new(tcp.clone()).map_err(|error| Error::System {
-                    what: "starting the transport".into(),
-                    error,
-                })?;
-                Ok(Self::Tcp(Box::new(sockets::over(transport))))
-            }
+            Fabric::Tcp => Ok(Self::Tcp(Box::new(sockets::over(tcp_transport(tcp)?)))),
             Fabric::Libfabric { provider, devices } => {
                 Self::libfabric(provider, devices, near, tcp)
             }
@@ -201,6 +178,27 @@ impl Network {
         Err(Error::Fabric { fabric: provider.to_owned(), cause })
     }
 
+    /// Starts the network of a team some of whose links go through shared memory.
+    ///
+    /// Errors: the process has no file descriptors left.
+    pub(crate) fn beside(shm: ShmTransport, tcp: &TcpSettings) -> Result<Self, Error> {
+        let beside = Beside::new(shm, tcp_transport(tcp)?);
+        let beside = beside.map_err(|error| Error::Transport(error.to_string()))?;
+        Ok(Self::Beside(Box::new(beside)))
+    }
+
+    /// Starts the transport for links of a team that need not go through this network; `None` if all go through it.
+    pub(crate) fn shared_memory(&self, tcp: &TcpSettings) -> Option<ShmTransport> {
+        if !matches!(self, Self::Tcp(_)) || !tcp.allows_bypass() {
+            return None;
+        }
+        let settings = ShmSettings::default()
+            .silence_timeout(tcp.silence_timeout)
+            .drain_timeout(tcp.drain_timeout);
+        let shm = ShmTransport::new(settings);
+        shm.inspect_err(|error| tracing::debug!(%error, "no shared memory")).ok()
+    }
+
     pub(crate) fn offers(&self) -> Offers {
         match self {
             #[cfg(feature = "fabric")]
@@ -213,14 +211,11 @@ impl Network {
     fn tcp(&mut self) -> Result<&mut TcpTransport, PostError> {
         match self {
             Self::Tcp(transport) => Ok(sockets::tcp(transport)),
-            #[cfg(feature = "fabric")]
-            Self::Libfabric(_) => {
-                Err(PostError::System("only connections over TCP are shared".into()))
-            }
+            _ => Err(PostError::System("only connections over TCP are shared".into())),
         }
     }
 
-    /// As [`TcpTransport::watch`]. Errors: the network is another one; the process has no file descriptors left.
+    /// As [`Watched::watch`]. Errors: the network is another one; the process has no file descriptors left.
     pub(crate) fn watch(&mut self) -> Result<OwnedFd, Error> {
         let tcp = self.tcp().map_err(|error| Error::Transport(error.to_string()))?;
         let what = "making a descriptor to wait for";
@@ -231,8 +226,7 @@ impl Network {
     pub(crate) fn next_tick(&mut self) -> Option<Instant> {
         match self {
             Self::Tcp(transport) => sockets::next_tick(transport),
-            #[cfg(feature = "fabric")]
-            Self::Libfabric(_) => None,
+            _ => None,
         }
     }
 
@@ -285,33 +279,6 @@ impl Network {
     }
 }
 
-impl Offers {
-    /// Makes the offer for one new link. Errors: the system has no random numbers.
-    pub(crate) fn make(&self) -> Result<Offer, Error> {
-        match self {
-            Self::Tcp => Ok(Offer::Tcp),
-            #[cfg(feature = "fabric")]
-            Self::Libfabric(offers) => match offers.make() {
-                Ok(offer) => Ok(Offer::Libfabric(offer)),
-                Err(error) => {
-                    Err(Error::Fabric { fabric: "libfabric".into(), cause: error.to_string() })
-                }
-            },
-        }
-    }
-}
-
-impl Offer {
-    /// Returns the offer as it is sent to the other end.
-    pub(crate) fn bytes(&self) -> Vec<u8> {
-        match self {
-            Self::Tcp => Vec::new(),
-            #[cfg(feature = "fabric")]
-            Self::Libfabric(offer) => offer.bytes().to_vec(),
-        }
-    }
-}
-
 impl Link {
     /// Makes a link of connections of its own, with this member's end of the group if switches copy its
     /// blocks. Errors: the neighbour's offer is invalid, or it has sent too much.
@@ -320,18 +287,24 @@ impl Link {
         protection: Protection,
         end: Option<GroupEnd>,
     ) -> Result<Self, String> {
-        match own.ours {
-            Offer::Tcp => Ok(Self::Tcp(tcp_link(own.channels, protection)?, end)),
+        match own.carrier {
+            Carrier::Tcp => Ok(Self::Tcp(tcp_link(own.channels, protection)?, end)),
+            Carrier::SharedMemory(link) => Ok(Self::SharedMemory(link)),
             #[cfg(feature = "fabric")]
-            Offer::Libfabric(ours) => {
-                let role = if own.connected_here { Role::Connect } else { Role::Accept };
+            Carrier::Libfabric { role, ours, theirs } => {
                 let lifeline = tcp_link(own.channels, protection)?;
-                FabricLink::new(lifeline, role, ours, &own.theirs)
+                FabricLink::new(lifeline, role, ours, &theirs)
                     .map(|link| Self::Libfabric(Box::new(link)))
                     .map_err(|error| error.to_string())
             }
         }
     }
+}
+
+/// Errors: a system call fails.
+fn tcp_transport(settings: &TcpSettings) -> Result<TcpTransport, Error> {
+    let what = "starting the transport";
+    TcpTransport::new(settings.clone()).map_err(|error| Error::System { what: what.into(), error })
 }
 
 /// Makes a link of authenticated connections. Errors: a peer has sent too much, or the number of connections.
@@ -361,6 +334,7 @@ macro_rules! either {
     ($network:expr, $transport:ident => $call:expr) => {
         match $network {
             Network::Tcp($transport) => $call,
+            Network::Beside($transport) => $call,
             #[cfg(feature = "fabric")]
             Network::Libfabric($transport) => $call,
         }
@@ -386,9 +360,14 @@ impl Transport for Network {
             (Self::Tcp(transport), Link::Tcp(link, end)) => {
                 transport.open(sockets::link(link, end))
             }
+            (Self::Beside(transport), Link::Tcp(link, _)) => {
+                transport.open(BesideLink::Other(link))
+            }
+            (Self::Beside(transport), Link::SharedMemory(link)) => {
+                transport.open(BesideLink::Shm(link))
+            }
             #[cfg(feature = "fabric")]
             (Self::Libfabric(transport), Link::Libfabric(link)) => transport.open(*link),
-            #[cfg(feature = "fabric")]
             _ => Err(PostError::System("a link of another transport".into())),
         }
     }

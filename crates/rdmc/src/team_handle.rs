@@ -44,6 +44,8 @@ use crate::{
 /// members. A team outlives its context.
 pub struct Team {
     settings: TeamSettings,
+    /// The linked members with whom this one shares memory.
+    shared: Vec<u32>,
     /// How often it was split.
     splits: AtomicU64,
     driver: Arc<Driver>,
@@ -61,8 +63,19 @@ pub struct Pending<E> {
 
 impl Team {
     /// `settings` are valid.
-    pub(crate) fn new(settings: TeamSettings, driver: Arc<Driver>, threads: Threads) -> Self {
-        Self { settings, splits: AtomicU64::new(0), driver, threads, is_closed: false }
+    pub(crate) fn new(
+        settings: TeamSettings,
+        shared: Vec<u32>,
+        driver: Arc<Driver>,
+        threads: Threads,
+    ) -> Self {
+        Self { settings, shared, splits: AtomicU64::new(0), driver, threads, is_closed: false }
+    }
+
+    /// Returns the ranks of the members to whom this one's links go through shared memory, as they do by default between
+    /// processes of one user on one machine. Its other links go through the fabric.
+    pub fn shares_memory_with(&self) -> &[u32] {
+        &self.shared
     }
 
     /// Returns the team's number.

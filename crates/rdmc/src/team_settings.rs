@@ -85,15 +85,16 @@ impl TeamSettings {
         self
     }
 
-    /// Returns the settings in the form that the crate `team` takes, over a network.
-    pub(crate) fn made(&self, fabric: &Fabric) -> team::TeamSettings {
+    /// Returns the settings in the form that the crate `team` takes, over a network. `shares_memory`: members of one machine share
+    /// memory.
+    pub(crate) fn made(&self, fabric: &Fabric, shares_memory: bool) -> team::TeamSettings {
         let members = u32::try_from(self.members.len()).unwrap_or(u32::MAX);
         let mut made = team::TeamSettings::new(self.number, members, self.rank);
         (made.core.slots, made.core.slot_bytes, made.ends) =
             (self.slots, self.slot_bytes, self.ends);
         made.takes_costs = self.ways.is_none();
         made.core.ways = self.ways.unwrap_or_else(|| {
-            let costs = fabric.team_costs(&self.members);
+            let costs = fabric.team_costs(&self.members, shares_memory);
             Ways::ByCosts(if self.rank == 0 { machine_speed::measured(costs) } else { costs })
         });
         made.probed = self.probed(&made.links());

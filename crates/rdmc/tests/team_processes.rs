@@ -1,37 +1,58 @@
-//! A team whose members are processes, for fabrics that join nothing else, such as shm: this test
-//! program itself, started again to run only the test `member`.
+//! Teams whose members are processes, which share memory by default, and fabrics that join nothing else, such as libfabric's shm: this
+//! test program itself, started again to run only the test `member`.
 
 use std::{
     env,
     io::{BufRead, BufReader, Write},
     net::SocketAddr,
+    os::unix::process::CommandExt,
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
+    time::{Duration, Instant},
 };
 
-use rdmc::{Context, Secret, TeamSettings};
+use rdmc::{Context, Error, Fabric, Op, Secret, TeamSettings};
 
 use crate::{
     common::{PATIENCE, context_settings, ends},
     teams::operations,
 };
 
-/// Rank and secret of a member's process.
+/// Rank, secret and [`Role`] of a member's process.
 const MEMBER: &str = "RDMC_TEST_TEAM_MEMBER";
-/// Starts what a member says, on a line of its own: its address, then that it is done.
+/// Starts what a member says, on a line of its own: its address, with whom it shares memory, and how it has ended.
 const MARK: &str = "member: ";
 const DONE: &str = "done";
+/// A user without rights.
+const OTHER_USER: u32 = 65_533;
+
+/// What is special about a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    Usual,
+    /// Its settings keep all that it sends on the sockets.
+    Apart,
+    /// Its process is another user's.
+    OtherUser,
+    /// Calls operations without end.
+    Endless,
+}
 
 /// Not a test: the main function of a member's process.
 #[test]
 fn member() {
     let Ok(told) = env::var(MEMBER) else { return };
-    let (rank, secret) = told.split_once(' ').expect("a rank and a secret");
+    let words: Vec<&str> = told.split(' ').collect();
+    let [rank, secret, role] = words[..] else { panic!("told {told}") };
     let rank = rank.parse().expect("a rank");
-    let secret = Secret::from_hex(secret).expect("a secret");
+    let is = |other: Role| role == format!("{other:?}");
     testing::remove_shared_memory_of(std::process::id());
-    let context = Context::start(context_settings(&secret)).unwrap();
+    let mut settings = context_settings(&Secret::from_hex(secret).expect("a secret"));
+    if is(Role::Apart) {
+        settings.tcp = settings.tcp.direct_copies(false);
+    }
+    let context = Context::start(settings).unwrap();
     println!("\n{MARK}{}", context.address());
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the addresses come");
@@ -39,6 +60,14 @@ fn member() {
         line.split_whitespace().map(|address| address.parse().expect("an address")).collect();
     let settings = TeamSettings::new(9, members, rank).ends(ends());
     let team = context.create_team(settings).unwrap();
+    println!("\n{MARK}{:?}", team.shares_memory_with());
+    if is(Role::Endless) {
+        let sum = |length| team.all_reduce(&mut vec![1_u32; length], Op::Sum, PATIENCE);
+        let failed = [1, 300_000].into_iter().cycle().find_map(|length| sum(length).err());
+        let Some(Error::TeamFailed(failure)) = failed else { panic!("{failed:?}") };
+        println!("\n{MARK}{:?}", failure.member);
+        return;
+    }
     for _ in 0..20 {
         operations(&team);
     }
@@ -54,14 +83,17 @@ struct Process {
 }
 
 impl Process {
-    fn start(rank: usize, secret: &str) -> Self {
-        let mut child = Command::new(env::current_exe().expect("the program's path is known"))
+    fn start(rank: usize, secret: &str, role: Role) -> Self {
+        let mut command = Command::new("/proc/self/exe");
+        command
             .args(["team_processes::member", "--exact", "--nocapture", "--test-threads=1"])
-            .env(MEMBER, format!("{rank} {secret}"))
+            .env(MEMBER, format!("{rank} {secret} {role:?}"))
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("this program can be started");
+            .stdout(Stdio::piped());
+        if role == Role::OtherUser {
+            command.uid(OTHER_USER).gid(OTHER_USER).current_dir("/");
+        }
+        let mut child = command.spawn().expect("this program can be started");
         let (sender, says) = channel();
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         thread::spawn(move || {
@@ -85,20 +117,67 @@ impl Drop for Process {
     }
 }
 
+/// Starts a team with these members, and checks who shares memory with whom.
+fn start(roles: &[Role]) -> Vec<Process> {
+    let secret = Secret::random().unwrap();
+    let over_tcp = context_settings(&secret).fabric == Fabric::Tcp;
+    let secret = secret.to_hex();
+    let mut processes: Vec<Process> =
+        (0..).zip(roles).map(|(rank, &role)| Process::start(rank, &secret, role)).collect();
+    let ranks = 0..roles.len();
+    let addresses: Vec<String> = ranks.clone().map(|rank| processes[rank].hear(rank)).collect();
+    let all = addresses.join(" ") + "\n";
+    for process in &mut processes {
+        let input = process.child.stdin.as_mut().expect("it is piped");
+        input.write_all(all.as_bytes()).expect("it waits for them");
+    }
+    let shares = |rank: usize| !matches!(roles[rank], Role::Apart | Role::OtherUser);
+    for (rank, process) in processes.iter().enumerate() {
+        let others = ranks
+            .clone()
+            .filter(|&other| over_tcp && rank != other && shares(rank) && shares(other));
+        assert_eq!(process.hear(rank), format!("{:?}", others.collect::<Vec<_>>()), "{rank}");
+    }
+    processes
+}
+
+fn run(roles: &[Role]) {
+    for (rank, process) in start(roles).iter().enumerate() {
+        assert_eq!(process.hear(rank), DONE);
+    }
+}
+
 #[test]
 fn operations_of_members_that_are_processes() {
-    let secret = Secret::random().unwrap().to_hex();
-    for members in [2, 4] {
-        let mut processes: Vec<Process> =
-            (0..members).map(|rank| Process::start(rank, &secret)).collect();
-        let addresses: Vec<String> = (0..members).map(|rank| processes[rank].hear(rank)).collect();
-        let all = addresses.join(" ") + "\n";
-        for process in &mut processes {
-            let input = process.child.stdin.as_mut().expect("it is piped");
-            input.write_all(all.as_bytes()).expect("it waits for them");
-        }
-        for (rank, process) in processes.iter().enumerate() {
-            assert_eq!(process.hear(rank), DONE);
-        }
+    run(&[Role::Usual; 2]);
+    run(&[Role::Usual; 4]);
+}
+
+#[test]
+fn members_whose_settings_keep_them_on_sockets_share_no_memory() {
+    run(&[Role::Usual, Role::Apart, Role::Usual]);
+    run(&[Role::Apart, Role::Usual]);
+}
+
+#[test]
+fn processes_of_another_user_share_no_memory() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: a member of another user: this is not root, which can start it");
+        return;
     }
+    run(&[Role::Usual, Role::Usual, Role::OtherUser]);
+    run(&[Role::OtherUser, Role::Usual]);
+}
+
+#[test]
+fn a_killed_member_is_named() {
+    const KILLED: usize = 1;
+    let mut processes = start(&[Role::Endless; 3]);
+    thread::sleep(Duration::from_millis(50));
+    processes[KILLED].child.kill().unwrap();
+    let start = Instant::now();
+    for rank in [0, 2] {
+        assert_eq!(processes[rank].hear(rank), format!("{:?}", Some(KILLED)));
+    }
+    assert!(start.elapsed() < PATIENCE, "named by a timeout");
 }

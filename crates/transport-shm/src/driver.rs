@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use transport::{
-    CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease,
-    Token, Transport, Visibility, Waker, WriteLease,
+    CONTROL_BYTES_MAX, Completion, EndpointId, FileAccess, OneSidedWrites, PeerMemory, PostError,
+    ReadLease, Token, Transport, Visibility, Waker, WriteLease,
 };
 
 use crate::{error::ShmError, link::Link, offer::ShmLink, settings::ShmSettings, sleeper::Sleeper};
@@ -14,6 +14,9 @@ use crate::{error::ShmError, link::Link, offer::ShmLink, settings::ShmSettings, 
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// The most that one post can carry: that of other transports, so that all accept the same blocks.
 const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
+
+/// The first identifier of an endpoint: below are those of a transport beside this one.
+pub(crate) const FIRST_ID: u64 = 1 << 63;
 
 /// [`Transport`] over shared memory, without a thread: bytes move in `poll`, and within the calls that post.
 ///
@@ -25,7 +28,8 @@ pub struct ShmTransport {
     completed: Vec<Completion>,
     sleeper: Sleeper,
     origin: Instant,
-    opened: u64,
+    /// The identifier of the next endpoint.
+    next_id: u64,
     looked: Instant,
     /// The last heartbeat, and when it was stored.
     beat: u64,
@@ -33,8 +37,11 @@ pub struct ShmTransport {
 }
 
 impl ShmTransport {
-    /// Makes a transport without endpoints. Errors: a setting is out of range; the process has no file descriptors left.
+    /// Makes a transport without endpoints. Errors: a setting is out of range; the process has no file descriptors left, or the
+    /// system has no memory that can be passed on.
     pub fn new(settings: ShmSettings) -> Result<Self, ShmError> {
+        let segment = PeerMemory::zeroed(1).share(FileAccess::Read);
+        segment.map_err(ShmError::at("making shared memory"))?;
         let now = Instant::now();
         Ok(Self {
             settings: settings.checked()?,
@@ -42,7 +49,7 @@ impl ShmTransport {
             completed: Vec::new(),
             sleeper: Sleeper::new().map_err(ShmError::at("making an event queue"))?,
             origin: now,
-            opened: 0,
+            next_id: FIRST_ID,
             looked: now,
             beat: 0,
             beaten: now,
@@ -61,8 +68,17 @@ impl ShmTransport {
         }
     }
 
+    /// How long a wait polls before it sleeps.
+    pub(crate) fn spin(&self) -> Duration {
+        self.settings.spin
+    }
+
+    pub(crate) fn sleeper(&self) -> &Sleeper {
+        &self.sleeper
+    }
+
     /// Does everything that can be done without waiting. Returns whether that was anything.
-    fn progress(&mut self, now: Instant) -> bool {
+    pub(crate) fn progress(&mut self, now: Instant) -> bool {
         if now.saturating_duration_since(self.looked) >= LOOK_INTERVAL {
             self.look(now, Some(Duration::ZERO));
         }
@@ -102,12 +118,17 @@ impl ShmTransport {
         }
     }
 
+    /// Appends what has completed to `completions`.
+    pub(crate) fn hand_out(&mut self, completions: &mut Vec<Completion>) {
+        completions.append(&mut self.completed);
+    }
+
     fn beat_interval(&self) -> Duration {
         self.settings.silence_timeout / 4
     }
 
     /// Sleeps until there is news, or until a time (`None`: without limit). Returns whether the waker was used.
-    fn sleep(&mut self, now: Instant, until: Option<Instant>) -> bool {
+    pub(crate) fn sleep(&mut self, now: Instant, until: Option<Instant>) -> bool {
         self.links.values_mut().for_each(Link::doze);
         if !self.links.values().any(Link::has_news) {
             let beat = (!self.links.is_empty()).then_some(self.beaten + self.beat_interval());
@@ -135,8 +156,8 @@ impl Transport for ShmTransport {
 
     /// Does not wait for the peer: posts made meanwhile are queued. Errors: the system has no memory or file descriptors.
     fn open(&mut self, link: ShmLink) -> Result<EndpointId, PostError> {
-        let id = EndpointId(self.opened);
-        self.opened += 1;
+        let id = EndpointId(self.next_id);
+        self.next_id += 1;
         let mut link = Link::open(id, link, &self.settings, Instant::now())?;
         link.store_beat(self.beat);
         self.sleeper
@@ -203,14 +224,14 @@ impl Transport for ShmTransport {
             }
             let is_over = wait.is_zero() || until.is_some_and(|until| now >= until);
             if is_over || !self.completed.is_empty() {
-                completions.append(&mut self.completed);
+                self.hand_out(completions);
                 return;
             }
             if now < moved + self.settings.spin {
                 std::hint::spin_loop();
             } else if self.sleep(now, until) {
                 self.progress(Instant::now());
-                completions.append(&mut self.completed);
+                self.hand_out(completions);
                 return;
             }
             now = Instant::now();

@@ -7,7 +7,7 @@
 //! The path of a link through the files: two processes meet at a Unix socket (`offer`), over which they pass their
 //! segments and exposed memory (`socket`); a segment has a ring that one end writes and the other reads (`ring`);
 //! in it are records (`record`) of what an end has posted (`outgoing`), which the other end completes
-//! (`incoming`). `link` is one end of it, `driver` the transport.
+//! (`incoming`). `link` is one end of it, `driver` the transport. `beside` joins it with a transport to other machines.
 //!
 //! What the peer can write is hostile: its own segment, and memory that was exposed to it. Numbers in its segment are
 //! copied once and checked before they are used; this end's own positions are not kept where the peer could write
@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod driver;
 mod error;
 #[cfg(test)]
@@ -37,6 +38,7 @@ mod sleep;
 mod sleeper;
 mod socket;
 
+pub use beside::{Beside, BesideLink};
 pub use driver::ShmTransport;
 pub use error::ShmError;
 pub use offer::{OFFER_BYTES, Offer, ShmLink};

@@ -114,6 +114,14 @@ impl ShmLink {
         Ok(Self { socket })
     }
 
+    /// Returns whether the other end has not closed the link. Does not block.
+    pub fn is_open(&self) -> bool {
+        let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // What cannot be told now is told by the transport.
+        !matches!(poll(&mut socket, Some(&at_once)), Ok(1..))
+    }
+
     pub(crate) fn into_socket(self) -> OwnedFd {
         self.socket
     }
@@ -199,8 +207,11 @@ mod tests {
         send(&strangers[1], &bytes[16..], SendFlags::NOSIGNAL).unwrap();
         let mut strangers = strangers;
         strangers.pop();
-        ShmLink::connect(&bytes).unwrap();
-        offer.accept(PATIENCE).unwrap();
+        let one = ShmLink::connect(&bytes).unwrap();
+        let other = offer.accept(PATIENCE).unwrap();
+        assert!(one.is_open() && other.is_open());
+        drop(one);
+        assert!(!other.is_open());
         assert!(ShmLink::connect(&bytes).is_err(), "nobody listens any more");
     }
 

@@ -21,6 +21,8 @@ use transport::{EndpointId, Waker};
 const EVENTS: usize = 64;
 /// Identifies the waker among the sockets.
 const WAKER: u64 = u64::MAX;
+/// Identifies what the owner watches besides.
+const BESIDE: u64 = u64::MAX - 1;
 
 /// Waits for the sockets of links, and for the waker.
 pub(crate) struct Sleeper {
@@ -50,6 +52,11 @@ impl Sleeper {
         epoll::add(&self.queue, socket, EventData::new_u64(id.0), EventFlags::IN)
     }
 
+    /// Lets waits end also when this descriptor can be read. Errors: the system refuses.
+    pub(crate) fn add_beside(&self, descriptor: BorrowedFd<'_>) -> Result<(), Errno> {
+        epoll::add(&self.queue, descriptor, EventData::new_u64(BESIDE), EventFlags::IN)
+    }
+
     pub(crate) fn remove(&self, socket: BorrowedFd<'_>) {
         // It is there.
         let _ = epoll::delete(&self.queue, socket);
@@ -64,7 +71,7 @@ impl Sleeper {
         // An interrupted or failed wait ends early, which is harmless.
         let count = epoll::wait(&self.queue, &mut events, timeout.as_ref()).unwrap_or(0);
         let ids = events[..count].iter().map(|event| event.data.u64());
-        ids.filter(|&id| id != WAKER).map(EndpointId).collect()
+        ids.filter(|&id| id < BESIDE).map(EndpointId).collect()
     }
 
     /// Returns whether the waker was used since the last call.

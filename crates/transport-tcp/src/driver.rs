@@ -11,7 +11,7 @@ use std::{
 use mio::net::TcpStream;
 use transport::{
     Cause, Completion, CutThroughSends, EndpointId, OneSidedWrites, PostError, ReadLease, Token,
-    Transport, Waker, WriteLease,
+    Transport, Waker, Watched, WriteLease,
 };
 
 use crate::{
@@ -76,24 +76,6 @@ impl TcpTransport {
     /// [`Transport::poll`] would report something or could move bytes, or when the waker was used.
     pub fn event_queue(&self) -> BorrowedFd<'_> {
         self.queue.descriptor()
-    }
-
-    /// Returns when [`Transport::poll`] has to be called at the latest: at once if it can move
-    /// bytes.
-    pub fn next_tick(&self) -> Option<Instant> {
-        if self.connections.is_ready() || self.connections.may_have_news() {
-            return Some(self.origin);
-        }
-        self.origin.checked_add(self.connections.poll_timeout()?)
-    }
-
-    /// Returns the descriptor of [`TcpTransport::event_queue`] as one of the caller's, which stays valid when the transport is
-    /// dropped. Each poll takes all events from now on, so that it is not readable for what has been handled.
-    ///
-    /// Errors: the process has no file descriptors left.
-    pub fn watch(&mut self) -> io::Result<OwnedFd> {
-        self.is_watched = true;
-        self.queue.descriptor().try_clone_to_owned()
     }
 
     /// Returns whether a poll has consumed a use of the waker since the last call; for a transport
@@ -318,5 +300,20 @@ impl Transport for TcpTransport {
 
     fn waker(&self) -> Waker {
         self.queue.waker()
+    }
+}
+
+impl Watched for TcpTransport {
+    /// Returns the descriptor of [`TcpTransport::event_queue`].
+    fn watch(&mut self) -> io::Result<OwnedFd> {
+        self.is_watched = true;
+        self.queue.descriptor().try_clone_to_owned()
+    }
+
+    fn next_tick(&self) -> Option<Instant> {
+        if self.connections.is_ready() || self.connections.may_have_news() {
+            return Some(self.origin);
+        }
+        self.origin.checked_add(self.connections.poll_timeout()?)
     }
 }

@@ -74,6 +74,8 @@ pub struct TcpSettings {
     /// same or loopback, both processes belong to one user, who is not root, the reader has no `CAP_SYS_PTRACE`, the system
     /// lets them read each other's memory, and there is no [`TcpSettings::rate_max`]; otherwise blocks are sent through the socket.
     /// May differ between members. docs/decisions/one-machine.md.
+    ///
+    /// With false, members of a team do not share memory either.
     pub direct_copies: bool,
 }
 
@@ -250,9 +252,18 @@ impl TcpSettings {
     /// Returns whether blocks of this stream may be copied directly, as far as its addresses tell.
     pub(crate) fn copies_directly(&self, stream: &TcpStream) -> bool {
         let addresses = || Some((stream.local_addr().ok()?, stream.peer_addr().ok()?));
-        self.direct_copies
-            && self.rate_max.is_none()
-            && addresses().is_some_and(|(local, peer)| is_one_machine(local, peer))
+        addresses().is_some_and(|(local, peer)| self.may_bypass(local, peer))
+    }
+
+    /// Returns whether blocks on a connection between these addresses may take another way than the socket: both ends are on this
+    /// machine, and these settings allow it.
+    pub fn may_bypass(&self, local: SocketAddr, peer: SocketAddr) -> bool {
+        self.allows_bypass() && is_one_machine(local, peer)
+    }
+
+    /// Returns whether blocks between processes of one machine may take another way than the socket.
+    pub fn allows_bypass(&self) -> bool {
+        self.direct_copies && self.rate_max.is_none()
     }
 
     pub(crate) fn silence_after(&self) -> Duration {

@@ -7,7 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use transport::{CONTROL_BYTES_MAX, Cause, Completion, PostError, Region, Token, Transport};
+use transport::{
+    CONTROL_BYTES_MAX, Cause, Completion, PostError, Region, Token, Transport, Watched,
+};
 use transport_tcp::{TcpLink, TcpSettings};
 
 use crate::common;

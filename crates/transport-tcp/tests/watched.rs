@@ -3,7 +3,7 @@
 use std::{os::fd::OwnedFd, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use transport::{Completion, Transport};
+use transport::{Completion, Transport, Watched};
 
 use crate::common::*;
 

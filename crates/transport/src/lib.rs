@@ -19,6 +19,7 @@ mod token_bucket;
 mod transport;
 mod triggered;
 mod visibility;
+mod watched;
 
 pub use completion::{Cause, Completion, PostError};
 pub use cut_through::CutThroughSends;
@@ -33,3 +34,4 @@ pub use token_bucket::TokenBucket;
 pub use transport::{Transport, Waker};
 pub use triggered::TriggeredSends;
 pub use visibility::Visibility;
+pub use watched::Watched;

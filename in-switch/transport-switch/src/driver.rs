@@ -7,7 +7,9 @@ use std::{
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use transport::{Completion, EndpointId, PostError, ReadLease, Token, Transport, WriteLease};
+use transport::{
+    Completion, EndpointId, PostError, ReadLease, Token, Transport, Watched, WriteLease,
+};
 use transport_tcp::{SharedConnections, TcpTransport};
 
 use crate::{GroupEnd, SwitchLink, group::Group};

@@ -75,6 +75,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "relay",
             "team",
             "transport",
+            "transport-shm",
             "transport-tcp",
             "transport-fabric",
             "transport-switch",

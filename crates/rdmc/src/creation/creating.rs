@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     commands::{Command, Commands},
-    network::{Network, Offers, OwnLink, Release, ReservedLink, SharedEvent},
+    network::{Network, Release, ReservedLink, SharedEvent},
+    own_link::{Offers, OwnLink},
 };
 
 /// How long the answer on a connection of its own may take. It is short, and the first that is sent there but for the handshake, so it
@@ -65,7 +66,7 @@ impl Reserve<Sockets> for Channels<'_> {
     fn is_open(&mut self, link: &Wire) -> bool {
         match link {
             Wire::Shared(reserved) => self.network.is_wanted(reserved),
-            Wire::Own(own) => own.channels.iter().all(Channel::is_open),
+            Wire::Own(own) => own.is_open(),
         }
     }
 }
@@ -247,18 +248,20 @@ impl Creating {
     ) -> Option<OwnLink> {
         let Asked { mut channels, theirs } = self.asked.remove(&ask)?;
         let offers = self.callers.get(&number).map(|caller| &caller.offers);
-        let offer = |offers: &Offers| offers.make().map_err(|error| error.to_string());
-        let (response, ours) = match answer {
+        let accept = |offers: &Offers| {
+            offers.accept(&channels[0], theirs).map_err(|error| error.to_string())
+        };
+        let (response, carrier) = match answer {
             Ok(Some(choice)) => (Response::Chose(choice), None),
-            Ok(None) => match offers.ok_or("its creation has ended".into()).and_then(offer) {
-                Ok(ours) => (Response::Accepted { offer: ours.bytes() }, Some(ours)),
+            Ok(None) => match offers.ok_or("its creation has ended".into()).and_then(accept) {
+                Ok((carrier, offer)) => (Response::Accepted { offer }, Some(carrier)),
                 Err(cause) => (Response::Refused(shortened(&cause)), None),
             },
             Err(cause) => (Response::Refused(shortened(&cause)), None),
         };
         let sent = channels[0].send(&response, Deadline::after(ANSWER_TIMEOUT));
         sent.inspect_err(|error| tracing::debug!(%error, "an answer was not taken")).ok()?;
-        Some(OwnLink { channels, ours: ours?, theirs, connected_here: false })
+        Some(OwnLink { channels, carrier: carrier? })
     }
 }
 

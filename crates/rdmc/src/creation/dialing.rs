@@ -20,7 +20,8 @@ use super::{
 use crate::{
     Error,
     commands::{Command, Commands},
-    network::{Offers, OwnLink, tcp_link},
+    network::tcp_link,
+    own_link::{Offers, OwnLink},
 };
 
 /// The pause before a context is asked again that has ended while it was asked.
@@ -135,18 +136,18 @@ impl Connecting {
         interruption: &Interruption,
     ) -> Result<Result<Step, session::Error>, Error> {
         let member = dial.asks.to();
-        let ours = dial.offers.make()?;
+        let sharing = self.sharing.filter(|_| dial.shares);
+        let streams = sharing.map_or(dial.asks.streams(), |sharing| sharing.streams);
+        let mut channels = self.open(dial, streams, deadline, interruption)?;
+        let ours = dial.offers.make(&channels[0])?;
         let own = || {
             Purpose::Own(match dial.asks.clone() {
                 Asks::Link(request) => Asks::Link(Request { offer: ours.bytes(), ..request }),
                 question => question,
             })
         };
-        let sharing = self.sharing.filter(|_| dial.shares);
         let first =
             sharing.map_or_else(own, |sharing| Purpose::Share { sharing, address: dial.own });
-        let streams = sharing.map_or(dial.asks.streams(), |sharing| sharing.streams);
-        let mut channels = self.open(dial, streams, deadline, interruption)?;
         let mut asked = introduce(&mut channels, first, deadline);
         if matches!(asked, Ok(Response::Apart)) {
             asked = channels[0]
@@ -164,8 +165,9 @@ impl Connecting {
                 let (address, dial) = (dial.address, Some(dial.number));
                 Ok(Ok(Step::Connected { link, address, from: address.ip(), dial }))
             }
-            (Response::Accepted { offer: theirs }, _, Asks::Link(_)) => {
-                let link = Box::new(OwnLink { channels, ours, theirs, connected_here: true });
+            (Response::Accepted { offer: answer }, _, Asks::Link(_)) => {
+                let carrier = ours.answered(answer, deadline).map_err(refused)?;
+                let link = Box::new(OwnLink { channels, carrier });
                 Ok(Ok(Step::Linked { dial: dial.number, link }))
             }
             (Response::Chose(choice), _, Asks::Choice(_)) => {

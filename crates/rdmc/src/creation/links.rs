@@ -1,7 +1,7 @@
 //! The links that a creation has made, over the network of a context.
 
 use super::effects::{self, Medium};
-use crate::network::{OwnLink, ReservedLink};
+use crate::{network::ReservedLink, own_link::OwnLink};
 
 /// Links of a [`crate::network::Network`].
 pub(crate) enum Sockets {}

@@ -11,7 +11,8 @@ use session::Channel;
 use super::{choice::RootChoice, joining::Joining, links::Links, messages::Asks};
 use crate::{
     Error,
-    network::{Offers, OwnLink, TcpLink},
+    network::TcpLink,
+    own_link::{Offers, OwnLink},
 };
 
 /// What has happened.

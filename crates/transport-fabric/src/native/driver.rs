@@ -8,7 +8,7 @@ use std::{
 
 use transport::{
     CONTROL_BYTES_MAX, Cause, Completion, CutThroughSends, EndpointId, OneSidedWrites, PeerMemory,
-    PostError, ReadLease, Region, Token, Transport, TriggeredSends, Waker, WriteLease,
+    PostError, ReadLease, Region, Token, Transport, TriggeredSends, Waker, Watched, WriteLease,
 };
 use transport_tcp::TcpSettings;
 

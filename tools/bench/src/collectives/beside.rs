@@ -21,13 +21,19 @@ use crate::{
 
 /// Everything that takes part: rdmc over each network, send/receive, and the peers with each of their settings.
 fn field(args: &Args) -> Vec<Contender> {
-    let team = |fabric: &Fabric| TeamOptions {
-        fabric: fabric.clone(),
-        degree: args.degree,
-        slot_bytes: None,
+    let team = |fabric: &Fabric, through_sockets| {
+        let (fabric, degree) = (fabric.clone(), args.degree);
+        Contender::Team(TeamOptions { fabric, through_sockets, degree, slot_bytes: None })
     };
-    let mut all: Vec<Contender> =
-        args.fabrics.iter().map(|fabric| Contender::Team(team(fabric))).collect();
+    let mut all: Vec<Contender> = args
+        .fabrics
+        .iter()
+        .map(|fabric| team(fabric, *fabric == Fabric::Tcp))
+        .collect();
+    if !args.lab && args.fabrics.contains(&Fabric::Tcp) {
+        // As teams over TCP do by default on one machine.
+        all.push(team(&Fabric::Tcp, false));
+    }
     all.push(Contender::TwoSided);
     all.extend(["default", "bcube"].map(|algorithm| Contender::Gloo { algorithm }));
     let networks: &[bool] = if args.lab { &[true] } else { &[true, false] };

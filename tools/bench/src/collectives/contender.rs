@@ -34,6 +34,8 @@ const GLOO: Recipe = Recipe {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TeamOptions {
     pub fabric: Fabric,
+    /// Over TCP, also within a machine.
+    pub through_sockets: bool,
     pub degree: Option<u32>,
     pub slot_bytes: Option<u32>,
 }
@@ -91,9 +93,10 @@ impl Contender {
     /// What it communicates over.
     pub fn network(&self) -> String {
         match self {
-            Self::Team(options) => match options.fabric.name().as_str() {
-                "shm" => "shared memory".to_owned(),
-                other => other.to_owned(),
+            Self::Team(options) => match (options.fabric.name().as_str(), options.through_sockets) {
+                ("tcp", false) => "shared memory".to_owned(),
+                ("shm", _) => "shared memory by libfabric".to_owned(),
+                (other, _) => other.to_owned(),
             },
             Self::Mpi { over_tcp: false, .. } => "shared memory".to_owned(),
             _ => "tcp".to_owned(),
@@ -169,7 +172,9 @@ fn members(
         pairs.extend(options.degree.map(|degree| ("--degree", degree.to_string())));
         pairs.extend(options.slot_bytes.map(|bytes| ("--slot-bytes", bytes.to_string())));
         let words = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-        ["collective-member".to_owned()].into_iter().chain(words).collect()
+        let through_sockets = options.through_sockets.then(|| "--through-sockets".to_owned());
+        let command = ["collective-member".to_owned()].into_iter();
+        command.chain(words).chain(through_sockets).collect()
     });
     let secret = Secret::random()?.to_hex();
     for launch in &mut launches {

@@ -154,6 +154,7 @@ fn contender(program: Program) -> Contender {
     match program {
         Program::Team { block, degree } => Contender::Team(TeamOptions {
             fabric: Fabric::Tcp,
+            through_sockets: true,
             degree: Some(degree),
             slot_bytes: Some(block + HEADER_BYTES as u32),
         }),

@@ -37,6 +37,9 @@ pub struct Args {
     pub rule: Rule,
     #[arg(long, default_value_t)]
     pub fabric: Fabric,
+    /// Shares no memory with members on this machine
+    #[arg(long)]
+    pub through_sockets: bool,
     /// The degree of all reductions; the library's choice unless given
     #[arg(long)]
     pub degree: Option<u32>,

@@ -32,6 +32,7 @@ impl TeamMember {
         let secret = Secret::from_hex(&env::var(SECRET)?)?;
         let mut settings = ContextSettings::new((args.address, 0).into(), secret);
         settings.fabric = args.fabric.clone();
+        settings.tcp.direct_copies = !args.through_sockets;
         // What is measured beside it does not protect what it sends either.
         settings.protection = Protection::None;
         let context = Context::start(settings)?;

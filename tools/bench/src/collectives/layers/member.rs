@@ -156,6 +156,7 @@ fn join(args: &Args) -> Outcome<LibraryPair> {
     let secret = Secret::from_hex(&env::var(SECRET)?)?;
     let mut settings = ContextSettings::new(([127, 0, 0, 1], 0).into(), secret);
     settings.fabric = args.fabric.clone();
+    settings.tcp.direct_copies = false;
     settings.protection = Protection::None;
     let context = Context::start(settings)?;
     let name = |rank: u32| format!("member-{rank}");
