@@ -150,3 +150,23 @@ fn may_share(settings: &TcpSettings, channel: &Channel) -> bool {
 fn fabric_error(error: impl std::fmt::Display) -> Error {
     Error::Fabric { fabric: "libfabric".into(), cause: error.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_true_answer_makes_a_link_through_shared_memory() {
+        let until = Deadline::after(Duration::from_secs(60));
+        let offer = || Offer::SharedMemory(transport_shm::Offer::make().unwrap());
+        for other in [&[][..], &[0], &[1, 1], &[1; 5_000]] {
+            assert!(matches!(offer().answered(other.to_vec(), until), Ok(Carrier::Tcp)));
+        }
+        let made = offer();
+        let connected = ShmLink::connect(&made.bytes()).unwrap();
+        let answered = made.answered(CONNECTED.to_vec(), until);
+        assert!(matches!(answered, Ok(Carrier::SharedMemory(_))) && connected.is_open());
+        // Nobody has connected.
+        assert!(offer().answered(CONNECTED.to_vec(), until).is_err());
+    }
+}

@@ -25,11 +25,8 @@ fn field(args: &Args) -> Vec<Contender> {
         let (fabric, degree) = (fabric.clone(), args.degree);
         Contender::Team(TeamOptions { fabric, through_sockets, degree, slot_bytes: None })
     };
-    let mut all: Vec<Contender> = args
-        .fabrics
-        .iter()
-        .map(|fabric| team(fabric, *fabric == Fabric::Tcp))
-        .collect();
+    let mut all: Vec<Contender> =
+        args.fabrics.iter().map(|fabric| team(fabric, *fabric == Fabric::Tcp)).collect();
     if !args.lab && args.fabrics.contains(&Fabric::Tcp) {
         // As teams over TCP do by default on one machine.
         all.push(team(&Fabric::Tcp, false));

@@ -93,11 +93,13 @@ impl Contender {
     /// What it communicates over.
     pub fn network(&self) -> String {
         match self {
-            Self::Team(options) => match (options.fabric.name().as_str(), options.through_sockets) {
-                ("tcp", false) => "shared memory".to_owned(),
-                ("shm", _) => "shared memory by libfabric".to_owned(),
-                (other, _) => other.to_owned(),
-            },
+            Self::Team(options) => {
+                match (options.fabric.name().as_str(), options.through_sockets) {
+                    ("tcp", false) => "shared memory".to_owned(),
+                    ("shm", _) => "shared memory by libfabric".to_owned(),
+                    (other, _) => other.to_owned(),
+                }
+            }
             Self::Mpi { over_tcp: false, .. } => "shared memory".to_owned(),
             _ => "tcp".to_owned(),
         }
