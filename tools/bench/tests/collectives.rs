@@ -46,7 +46,8 @@ fn teams_and_send_receive_take_part() {
     let arguments = "--parts peers --only rdmc,two-sided --fabric tcp --members 2,5 --bytes 4,64KiB \
                      --turns 2 --budget-ms 1 --json";
     let json = derived(&json_of(&collectives(arguments, None)));
-    assert_eq!(rows(&json, "rows").len(), 3 * 2 * 2);
+    // Teams over TCP, by sockets and by shared memory, and send/receive.
+    assert_eq!(rows(&json, "rows").len(), 3 * 2 * 3);
     for row in rows(&json, "rows") {
         assert!(
             row["4_B"].as_f64().unwrap() > 0.0 && row["64_KiB"].as_f64().unwrap() > 0.0,
@@ -54,7 +55,7 @@ fn teams_and_send_receive_take_part() {
         );
     }
     let all = rows(&json, "all");
-    assert_eq!(all.len(), 2 * 2 * 2 * 2);
+    assert_eq!(all.len(), 3 * 2 * 2 * 2);
     for row in all {
         let us = |name: &str| row[name].as_f64().unwrap();
         assert!(us("min_us") <= us("average_us") && us("average_us") <= us("max_us"), "{row}");
