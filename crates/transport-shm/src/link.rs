@@ -343,6 +343,8 @@ impl Link {
                 let segment = PeerMemory::of_peer(&file, segment_bytes(bytes), FileAccess::Read)
                     .map_err(|error| format!("a segment that cannot be used: {error}"))?;
                 self.peer = Some(RingReader::new(segment, bytes));
+                // It may sleep since before this end has written what is in the ring, and could not see that it does.
+                self.wake_peer(true);
                 Ok(())
             }
             Message::Exposed { key, bytes } => {
