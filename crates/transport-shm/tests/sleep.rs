@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use transport::{Completion, Transport};
 use transport_shm::ShmSettings;
 
 use crate::common::{PATIENCE, links, pair::Exchange, settings, start};
@@ -46,4 +47,31 @@ fn nobody_sleeps_through_news() {
 fn nobody_sleeps_through_space() {
     let sleepy = settings().spin(Duration::ZERO).silence_timeout(NO_HEARTBEAT);
     exchange(&sleepy.ring_bytes(4096));
+}
+
+/// One end writes before it knows the other's segment, and so whether that sleeps.
+#[test]
+fn an_end_that_slept_before_it_was_known_is_woken() {
+    let sleepy = settings().spin(Duration::ZERO).silence_timeout(NO_HEARTBEAT);
+    let (near, far) = links();
+    let (mut writer, mut sleeper) = (start(sleepy.clone()), start(sleepy));
+    let to = writer.open(near).unwrap();
+    sleeper.open(far).unwrap();
+    let slept = thread::spawn(move || {
+        let (begin, mut completions) = (Instant::now(), Vec::new());
+        while completions.is_empty() && begin.elapsed() < PATIENCE {
+            sleeper.poll(&mut completions, PATIENCE);
+        }
+        (begin.elapsed(), completions, sleeper)
+    });
+    // It sleeps by now, or this tests less.
+    thread::sleep(Duration::from_millis(200));
+    writer.write_control(to, b"word").unwrap();
+    let mut completions = Vec::new();
+    while !slept.is_finished() {
+        writer.poll(&mut completions, Duration::from_millis(1));
+    }
+    let (time, completions, _sleeper) = slept.join().unwrap();
+    assert!(matches!(&completions[..], [Completion::Control { .. }]), "{completions:?}");
+    assert!(time < PATIENCE / 2, "it slept until its wait was over: {time:?}");
 }
