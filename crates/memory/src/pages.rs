@@ -19,7 +19,7 @@ use rustix::{
 };
 
 const PRIVATE_PROTECTION: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-/// Without them its owner could truncate a file, and an access beyond its end would kill whoever has mapped it.
+/// Without them its owner could truncate a file, and an access beyond its end would end a process that has mapped it by SIGBUS.
 const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
 /// Of files of `memfd_create`, but for those of huge pages, whose pages may be missing when they are touched.
 const TMPFS_MAGIC: u64 = 0x0102_1994;

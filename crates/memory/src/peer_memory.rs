@@ -60,7 +60,7 @@ enum Kind {
     Peers(#[expect(dead_code, reason = "unmaps them")] Pages, FileAccess),
 }
 
-/// [`Bytes::state`]: nobody else uses the pages, a file holds them, or a network was given their address.
+/// [`Bytes::state`]: private pages; pages of a file; or pages whose address a network has, so that they must not be replaced.
 const PRIVATE: u8 = 0;
 const SHARED: u8 = 1;
 const PINNED: u8 = 2;
@@ -102,7 +102,7 @@ impl PeerMemory {
         Self(Arc::new(Bytes { start, bytes, kind, state: AtomicU8::new(PRIVATE) }))
     }
 
-    /// Lets whoever gets the returned file map this memory ([`PeerMemory::of_peer`]), until [`PeerMemory::unshare`]. Contents
+    /// Lets processes that get the returned file map this memory ([`PeerMemory::of_peer`]), until [`PeerMemory::unshare`]. Contents
     /// and address stay. Copies what is not zero once.
     ///
     /// Errors: the memory is shared already, was pinned or was not made by [`PeerMemory::zeroed`]; the system has no file
@@ -124,7 +124,7 @@ impl PeerMemory {
     }
 
     /// Ends what [`PeerMemory::share`] has begun: whatever is written to the file from now on does not appear here. Copies what
-    /// is not zero once, unless nobody but the caller has this memory. Memory that is not shared stays as it is.
+    /// is not zero once, unless the caller's is the only handle to this memory. Memory that is not shared stays as it is.
     ///
     /// Errors: the system has no memory; it is shared still.
     pub fn unshare(&self) -> io::Result<()> {

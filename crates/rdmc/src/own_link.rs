@@ -166,7 +166,7 @@ mod tests {
         let connected = ShmLink::connect(&made.bytes()).unwrap();
         let answered = made.answered(CONNECTED.to_vec(), until);
         assert!(matches!(answered, Ok(Carrier::SharedMemory(_))) && connected.is_open());
-        // Nobody has connected.
+        // Without a connection.
         assert!(offer().answered(CONNECTED.to_vec(), until).is_err());
     }
 }
