@@ -30,7 +30,7 @@ def _group(hosts: int) -> rdmc.HostGroup:
 def _inodes() -> list[str]:
     """Of the memory of groups that this process has mapped."""
     with open("/proc/self/maps") as file:
-        return [line.split()[4] for line in file if "/memfd:rdmc" in line]
+        return [line.split()[4] for line in file if "/memfd:rdmc host" in line]
 
 
 def _share(hosts: int) -> list[str]:

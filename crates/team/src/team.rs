@@ -618,11 +618,25 @@ impl<T: Transport> Team<T> {
 
     fn fail_on(&mut self, outcome: Result<(), Fault>) {
         let Err(fault) = outcome else { return };
+        if matches!(self.phase, Phase::Failed(_) | Phase::Left) {
+            return;
+        }
         let kind = match fault {
             Fault::Protocol { .. } => FailureKind::Protocol,
             _ => FailureKind::Application,
         };
+        // One-sided writes are seen before this member polls. A failure that has been sent after them is their reason.
+        let mut completions = Vec::new();
+        self.transport.poll(&mut completions, Duration::ZERO);
+        for completion in &completions {
+            if let Completion::Control { endpoint, word } = completion
+                && let Some(Word::Failed(_)) = Word::decode(word, self.settings.core.members)
+            {
+                self.handle_word(*endpoint, word);
+            }
+        }
         self.fail(Some(fault.member()), kind, fault.to_string());
+        completions.into_iter().for_each(|completion| self.handle(completion));
     }
 
     fn fail(&mut self, member: Option<u32>, kind: FailureKind, detail: String) {

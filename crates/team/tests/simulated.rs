@@ -443,6 +443,25 @@ fn members_that_call_different_things_fail_the_team() {
 }
 
 /// Member 3 never calls: whoever times out names it, also those that wait for others that wait for it.
+/// A one-sided write is seen before the words that were sent after it.
+#[test]
+fn a_failure_that_was_sent_after_a_write_goes_before_what_the_write_shows() {
+    let mut world = World::new(2, 1, |_| {});
+    world.start(0, call(Kind::Close, 0, 0)).unwrap();
+    world.run(Duration::from_millis(50));
+    world.team(0).abort("enough");
+    world.team(0).progress(&mut [], Duration::ZERO);
+    let until = world.net.now() + Duration::from_millis(50);
+    while world.net.run_until(until).is_some() {}
+    let found = world.start(1, call(Kind::Broadcast, 0, 8)).unwrap_err();
+    let Error::Failed(failure) = found else { panic!("{found:?}") };
+    assert_eq!((failure.member, failure.detail.as_str()), (Some(0), "enough"));
+    let others = world.team(0).failure().cloned().unwrap();
+    assert_eq!(others.detail, "enough");
+    world.run(Duration::from_millis(500));
+    assert!((0..2).all(|rank| world.team(rank).has_ended()));
+}
+
 #[test]
 fn a_member_that_does_not_call_is_named_by_the_timeout() {
     for (first_to_time_out, bytes) in [0, 1, 2].into_iter().flat_map(|it| [(it, 64), (it, 640)]) {

@@ -390,7 +390,7 @@ def _call_of(message: dict[str, Any]) -> str:
 
 
 def _new_file(nbytes: int) -> FileIO:
-    file = FileIO(os.memfd_create("rdmc", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b")
+    file = FileIO(os.memfd_create("rdmc host", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b")
     file.truncate(nbytes)
     return file
 
