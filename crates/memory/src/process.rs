@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSliceMut},
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 /// A range of the memory of a process.
@@ -77,22 +77,41 @@ pub struct PeerCredentials {
 pub fn peer_credentials(socket: BorrowedFd<'_>) -> io::Result<PeerCredentials> {
     // Not by rustix, whose type has no value for the number 0.
     let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes up to `bytes` bytes to `found`, which is as long, exclusively borrowed and of
-    // integers, and writes to `bytes`; the descriptor is open.
+    // SAFETY: it has nothing but integers.
+    unsafe { socket_option(socket, libc::SO_PEERCRED, &mut found) }?;
+    Ok(PeerCredentials { pid: found.pid, uid: found.uid, gid: found.gid })
+}
+
+/// Returns a handle (pidfd) of the process that has made a connection, or begun to listen, at whose other end this Unix socket
+/// is (`SO_PEERPIDFD`): of that process, whatever has its number now.
+///
+/// Errors: those of `getsockopt`; `ENOPROTOOPT` before Linux 6.5.
+pub(crate) fn peer_handle(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut handle: libc::c_int = -1;
+    // SAFETY: it is an integer.
+    unsafe { socket_option(socket, libc::SO_PEERPIDFD, &mut handle) }?;
+    // SAFETY: the kernel has opened this descriptor for the caller, who is its only owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(handle) })
+}
+
+/// Reads an option of a socket. Errors: those of `getsockopt`.
+///
+/// # Safety
+/// All bytes make a `T`.
+unsafe fn socket_option<T>(socket: BorrowedFd<'_>, option: i32, found: &mut T) -> io::Result<()> {
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes up to `bytes` bytes to `found`, which is as long, exclusively borrowed and of a type for
+    // which any bytes will do, and writes to `bytes`; the descriptor is open.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut found).cast(),
+            option,
+            std::ptr::from_mut(found).cast(),
             &raw mut bytes,
         )
     };
-    match result {
-        0 => Ok(PeerCredentials { pid: found.pid, uid: found.uid, gid: found.gid }),
-        _ => Err(io::Error::last_os_error()),
-    }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

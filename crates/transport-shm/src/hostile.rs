@@ -190,7 +190,7 @@ impl Hostile {
 fn record(random: &mut Random) -> Record {
     let length = random.number().max(1) as usize;
     let immediate = random.next() as u32;
-    match random.below(9) {
+    match random.below(13) {
         0 => Record::Word { bytes: length },
         1 | 2 => Record::Block { immediate, bytes: random.number() },
         3 => Record::BlockChunk { bytes: length },
@@ -201,6 +201,11 @@ fn record(random: &mut Random) -> Record {
         }
         6 => Record::WriteChunk { bytes: length },
         7 => Record::Written { immediate },
+        8 => Record::Challenge { proof: [random.next() as u8; 16] },
+        9 => Record::Proof { address: random.next() },
+        10 => Record::Readable,
+        11 => Record::Reference { immediate, address: random.next(), bytes: length },
+        12 => Record::Copied,
         _ => Record::Farewell,
     }
 }
@@ -325,4 +330,32 @@ fn memory_without_end_is_not_mapped() {
     victim.poll();
     assert_eq!(victim.end, None);
     victim.check();
+}
+
+/// Also those that a victim could have asked for, and has not.
+#[test]
+fn what_nobody_has_asked_for_of_copies_breaks_the_link() {
+    let challenge = Record::Challenge { proof: [1; 16] };
+    let reference = Record::Reference { immediate: 0, address: 64, bytes: 100 };
+    for (records, why) in [
+        (&[challenge, challenge][..], "a second challenge"),
+        (&[Record::Readable], "memory that was not offered"),
+        (&[Record::Copied], "without a reference"),
+        (&[challenge, Record::Readable, Record::Copied], "without a reference"),
+        (&[reference], "cannot be read here"),
+        (&[Record::Proof { address: 0 }, reference], "cannot be read here"),
+        (&[Record::Proof { address: 0 }, Record::Proof { address: 0 }], "nobody has asked for"),
+    ] {
+        let (mut victim, socket) = Victim::start();
+        let mut hostile = Hostile::start(socket);
+        for record in records {
+            assert!(hostile.ring.push(record, &[]));
+        }
+        hostile.ring.publish();
+        let Cause::Protocol(said) = victim.end() else { panic!("{records:?}: {:?}", victim.end) };
+        // Root asks for no proof at all.
+        let is_other = said == "a proof that nobody has asked for";
+        assert!(said.contains(why) || is_other, "{records:?}: {said}");
+        victim.check();
+    }
 }

@@ -6,6 +6,7 @@ use rustc_hash::FxHashMap;
 use transport::{CONTROL_BYTES_MAX, Completion, EndpointId, PeerMemory, Token, WriteLease};
 
 use crate::{
+    direct::{Copies, Heard},
     record::{RECORD_BYTES, Record},
     ring::{RingReader, framed_bytes},
 };
@@ -19,11 +20,24 @@ pub(crate) struct Incoming {
     receives: VecDeque<Receive>,
     block: Option<Block>,
     write: Option<Write>,
+    /// Blocks that are copied out of the peer's memory.
+    pub(crate) copies: Copies,
+    /// What the peer has said of such blocks, until it is taken.
+    pub(crate) heard: Vec<Heard>,
 }
 
-struct Receive {
-    into: WriteLease,
-    token: Token,
+pub(crate) struct Receive {
+    pub(crate) into: WriteLease,
+    pub(crate) token: Token,
+}
+
+impl Receive {
+    /// Gives back the memory, with a block in it.
+    pub(crate) fn complete(self, endpoint: EndpointId, immediate: u32, bytes: usize) -> Completion {
+        let Self { into, token } = self;
+        drop(into);
+        Completion::Received { endpoint, token, bytes: bytes as u64, immediate }
+    }
 }
 
 /// A block of which something is missing.
@@ -56,7 +70,8 @@ pub(crate) struct Pass {
 
 impl Incoming {
     pub(crate) fn new(id: EndpointId) -> Self {
-        Self { id, receives: VecDeque::new(), block: None, write: None }
+        let (receives, block, write, copies, heard) = Default::default();
+        Self { id, receives, block, write, copies, heard }
     }
 
     pub(crate) fn push_receive(&mut self, into: WriteLease, token: Token) {
@@ -114,7 +129,10 @@ impl Incoming {
                 completed.push(Completion::Control { endpoint: self.id, word });
             }
             Record::Block { immediate, bytes } => {
-                self.begin_block(immediate, bytes)?;
+                let receive = self.take_receive(bytes)?;
+                // It fits into that.
+                let bytes = bytes as usize;
+                self.block = Some(Block { receive, immediate, bytes, filled: 0 });
                 self.complete_block(completed);
             }
             Record::BlockChunk { bytes } => {
@@ -138,32 +156,37 @@ impl Incoming {
                 completed.push(Completion::Written { endpoint: self.id, immediate });
             }
             Record::Farewell => {}
+            Record::Reference { immediate, address, bytes } => {
+                if !self.copies.are_possible() {
+                    return Err("it refers to memory that cannot be read here".into());
+                }
+                let receive = self.take_receive(bytes as u64)?;
+                self.copies.push(receive, immediate, address, bytes);
+            }
+            Record::Challenge { proof } => self.heard.push(Heard::Challenge(proof)),
+            Record::Proof { address } => self.heard.push(Heard::Proof(address)),
+            Record::Readable => self.heard.push(Heard::Readable),
+            Record::Copied => self.heard.push(Heard::Copied),
         }
         Ok(())
     }
 
-    fn begin_block(&mut self, immediate: u32, bytes: u64) -> Result<(), String> {
+    /// Takes the memory for a block of this length. Errors: it does not fit, or there is none.
+    fn take_receive(&mut self, bytes: u64) -> Result<Receive, String> {
         if self.block.is_some() {
             return Err("a block within another one".into());
         }
-        let receive = self.receives.front().ok_or("a block that nobody has asked for")?;
-        let length = usize::try_from(bytes).ok().filter(|&bytes| bytes <= receive.into.bytes());
-        let Some(length) = length else {
-            let posted = receive.into.bytes();
+        let nobody = "a block that nobody has asked for";
+        let posted = self.receives.front().ok_or(nobody)?.into.bytes();
+        if bytes > posted as u64 {
             return Err(format!("a block of {bytes} bytes for a receive of {posted}"));
-        };
-        if let Some(receive) = self.receives.pop_front() {
-            self.block = Some(Block { receive, immediate, bytes: length, filled: 0 });
         }
-        Ok(())
+        self.receives.pop_front().ok_or_else(|| nobody.into())
     }
 
     fn complete_block(&mut self, completed: &mut Vec<Completion>) {
         let Some(block) = self.block.take_if(|block| block.filled == block.bytes) else { return };
-        let Block { receive: Receive { into, token }, immediate, bytes, .. } = block;
-        drop(into);
-        let (endpoint, bytes) = (self.id, bytes as u64);
-        completed.push(Completion::Received { endpoint, token, bytes, immediate });
+        completed.push(block.receive.complete(self.id, block.immediate, block.bytes));
     }
 
     fn complete_write(&mut self, completed: &mut Vec<Completion>) {
@@ -177,7 +200,8 @@ impl Incoming {
     pub(crate) fn cancel(&mut self, completed: &mut Vec<Completion>) {
         self.write = None;
         let begun = self.block.take().map(|block| block.receive);
-        let tokens = begun.into_iter().chain(mem::take(&mut self.receives)).map(|it| it.token);
+        let rest = begun.into_iter().chain(mem::take(&mut self.receives)).map(|it| it.token);
+        let tokens = self.copies.cancel().chain(rest);
         let endpoint = self.id;
         completed.extend(tokens.map(|token| Completion::Cancelled { endpoint, token }));
     }

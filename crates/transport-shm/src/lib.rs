@@ -7,7 +7,7 @@
 //! The path of a link through the files: two processes meet at a Unix socket (`offer`), over which they pass their
 //! segments and exposed memory (`socket`); a segment has a ring that one end writes and the other reads (`ring`);
 //! in it are records (`record`) of what an end has posted (`outgoing`), which the other end completes
-//! (`incoming`). `link` is one end of it, `driver` the transport. `beside` joins it with a transport to other machines.
+//! (`incoming`); of long blocks the memory itself, which the other end copies (`direct`). `link` is one end of it, `driver` the transport. `beside` joins it with a transport to other machines.
 //!
 //! What the peer can write is hostile: its own segment, and memory that was exposed to it. Numbers in its segment are
 //! copied once and checked before they are used; this end's own positions are not kept where the peer could write
@@ -16,11 +16,12 @@
 //! # Cost
 //! For a link one file descriptor and a segment at each end ([`ShmSettings::ring_bytes`]), whose pages take memory once
 //! they were written. A write is one copy, within the call that posts it. A block is copied into the ring and
-//! out of it.
+//! out of it; a long one once, by a system call, between processes of an ordinary user.
 
 #![forbid(unsafe_code)]
 
 mod beside;
+mod direct;
 mod driver;
 mod error;
 #[cfg(test)]

@@ -12,9 +12,11 @@ use transport::{
 };
 
 use crate::{
+    direct::Heard,
     incoming::{Exposed, Incoming, outside},
     offer::ShmLink,
     outgoing::Outgoing,
+    record::Record,
     ring::{BEAT_AT, RING_BYTES, RingReader, RingWriter, Shared, segment_bytes},
     settings::ShmSettings,
     sleep::Sleep,
@@ -43,6 +45,7 @@ pub(crate) struct Link {
     targets: FxHashMap<u32, PeerMemory>,
     mapped_bytes: u64,
     direct_writes: bool,
+    direct_copies: bool,
     /// Until when a close waits for space.
     closing: Option<Instant>,
     /// The socket's other end is closed.
@@ -93,6 +96,7 @@ impl Link {
             targets: FxHashMap::default(),
             mapped_bytes: 0,
             direct_writes: settings.direct_writes,
+            direct_copies: settings.direct_copies,
             closing: None,
             has_hung_up: false,
             end: None,
@@ -203,26 +207,69 @@ impl Link {
             self.advance_close(has_hung_up);
             return self.has_ended();
         }
-        let mut has_read = false;
-        if let Some(ring) = &mut self.peer {
-            match self.incoming.read(ring, &self.own, &self.exposed, completed) {
-                Ok(pass) if pass.has_ended => {
-                    self.end = Some(End::Broken(Cause::ClosedByPeer));
-                    return true;
-                }
-                Ok(pass) => has_read = pass.has_read,
-                Err(why) => {
-                    self.end = Some(End::Broken(Cause::Protocol(why)));
-                    return true;
-                }
+        let has_read = match self.read(completed) {
+            Ok(has_read) => has_read,
+            Err(end) => {
+                self.end = Some(end);
+                return true;
             }
-        }
+        };
+        let has_copied = self.copy(completed);
         if has_hung_up {
             let why = "its process has ended, or let go of the link".into();
             self.end = Some(End::Broken(Cause::Lost(why)));
             return true;
         }
-        self.write(has_read, completed)
+        self.write(has_read, completed) || has_copied
+    }
+
+    /// Reads what the peer has written. Returns whether that was anything. Errors: how the link ends.
+    fn read(&mut self, completed: &mut Vec<Completion>) -> Result<bool, End> {
+        let protocol = |why| End::Broken(Cause::Protocol(why));
+        let Some(ring) = &mut self.peer else { return Ok(false) };
+        let pass = self.incoming.read(ring, &self.own, &self.exposed, completed);
+        let pass = pass.map_err(protocol)?;
+        if pass.has_ended {
+            return Err(End::Broken(Cause::ClosedByPeer));
+        }
+        for heard in std::mem::take(&mut self.incoming.heard) {
+            self.hear(heard, completed).map_err(protocol)?;
+        }
+        Ok(pass.has_read)
+    }
+
+    /// Takes what the peer has said of blocks that are copied. Errors: how it broke the protocol.
+    fn hear(&mut self, heard: Heard, completed: &mut Vec<Completion>) -> Result<(), String> {
+        match heard {
+            Heard::Challenge(_) if !self.direct_copies => {}
+            Heard::Challenge(proof) => {
+                let address = self.outgoing.source.place(proof)?;
+                self.outgoing.push_answer(Record::Proof { address });
+            }
+            Heard::Proof(address) => match self.incoming.copies.trust(address)? {
+                Ok(()) => self.outgoing.push_answer(Record::Readable),
+                Err(why) => tracing::debug!(endpoint = self.id.0, why, "cannot copy directly"),
+            },
+            Heard::Readable => self.outgoing.source.set_readable()?,
+            Heard::Copied => {
+                let token = self.outgoing.source.complete()?;
+                completed.push(Completion::Sent { endpoint: self.id, token });
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies a piece of a block out of the peer's memory, if it refers to one. Returns whether it did.
+    fn copy(&mut self, completed: &mut Vec<Completion>) -> bool {
+        if !self.incoming.copies.are_due() {
+            return false;
+        }
+        match self.incoming.copies.step(self.id, completed) {
+            Ok(true) => self.outgoing.push_answer(Record::Copied),
+            Ok(false) => {}
+            Err(cause) => self.break_by(cause),
+        }
+        true
     }
 
     /// Writes what was posted. `has_read`: the peer may write again what this end has read. Returns whether anything was
@@ -278,6 +325,7 @@ impl Link {
     /// Returns whether [`Link::advance`] would find anything.
     pub(crate) fn has_news(&self) -> bool {
         self.end.is_some()
+            || self.incoming.copies.are_due()
             || self
                 .peer
                 .as_ref()
@@ -343,6 +391,7 @@ impl Link {
                 let segment = PeerMemory::of_peer(&file, segment_bytes(bytes), FileAccess::Read)
                     .map_err(|error| format!("a segment that cannot be used: {error}"))?;
                 self.peer = Some(RingReader::new(segment, bytes));
+                self.challenge();
                 // It may sleep since before this end has written what is in the ring, and could not see that it does.
                 self.wake_peer(true);
                 Ok(())
@@ -364,6 +413,17 @@ impl Link {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Asks the peer to show that its memory may be read.
+    fn challenge(&mut self) {
+        if !self.direct_copies {
+            return;
+        }
+        match self.incoming.copies.challenge(self.socket.as_fd()) {
+            Ok(proof) => self.outgoing.push_answer(Record::Challenge { proof }),
+            Err(why) => tracing::debug!(endpoint = self.id.0, why, "cannot copy directly"),
         }
     }
 

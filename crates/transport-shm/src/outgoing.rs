@@ -5,6 +5,7 @@ use std::{collections::VecDeque, mem};
 use transport::{Completion, EndpointId, PeerMemory, ReadLease, Token};
 
 use crate::{
+    direct::Source,
     record::Record,
     ring::{RingWriter, payload_bytes_max},
 };
@@ -18,11 +19,15 @@ pub(crate) struct Outgoing {
     ring: RingWriter<PeerMemory>,
     words: VecDeque<Vec<u8>>,
     words_bytes: usize,
+    /// What the peer is told of blocks that are copied.
+    answers: VecDeque<Record>,
     /// Writes of which the peer is not told. They are done, but handing back takes longer than a short write: it is done in the
     /// next pass.
     placed: Vec<Placed>,
     writes: VecDeque<Write>,
     blocks: VecDeque<Transfer>,
+    /// Blocks that the peer copies out of this end's memory.
+    pub(crate) source: Source,
 }
 
 /// A one-sided write that is in the peer's memory.
@@ -63,8 +68,8 @@ enum Step {
 
 impl Outgoing {
     pub(crate) fn new(id: EndpointId, ring: RingWriter<PeerMemory>) -> Self {
-        let (words, placed, writes, blocks) = Default::default();
-        Self { id, ring, words, words_bytes: 0, placed, writes, blocks }
+        let (words, answers, placed, writes, blocks, source) = Default::default();
+        Self { id, ring, words, words_bytes: 0, answers, placed, writes, blocks, source }
     }
 
     /// Queues a word. Returns false if megabytes of words wait.
@@ -76,6 +81,11 @@ impl Outgoing {
         self.words_bytes = bytes;
         self.words.push_back(word.to_vec());
         true
+    }
+
+    /// Queues what the peer is told of blocks that are copied.
+    pub(crate) fn push_answer(&mut self, answer: Record) {
+        self.answers.push_back(answer);
     }
 
     pub(crate) fn push_block(&mut self, from: ReadLease, immediate: u32, token: Token) {
@@ -113,7 +123,10 @@ impl Outgoing {
 
     /// Returns whether posts wait for space in the ring.
     pub(crate) fn is_waiting(&self) -> bool {
-        !(self.words.is_empty() && self.writes.is_empty() && self.blocks.is_empty())
+        !(self.words.is_empty()
+            && self.answers.is_empty()
+            && self.writes.is_empty()
+            && self.blocks.is_empty())
     }
 
     /// Returns whether the peer has read more than before, and is waited for.
@@ -133,6 +146,7 @@ impl Outgoing {
         let mut has_written = false;
         loop {
             self.write_words();
+            self.write_answers();
             let writes = self.step_writes(completed);
             let blocks = self.step_blocks(completed);
             let is_published = self.ring.publish();
@@ -169,6 +183,14 @@ impl Outgoing {
         true
     }
 
+    fn write_answers(&mut self) {
+        while let Some(answer) = self.answers.front()
+            && self.ring.push(answer, &[])
+        {
+            self.answers.pop_front();
+        }
+    }
+
     /// Returns whether a write was taken further.
     fn step_writes(&mut self, completed: &mut Vec<Completion>) -> bool {
         let (step, token) = match self.writes.front_mut() {
@@ -193,6 +215,13 @@ impl Outgoing {
     /// Returns whether a block was taken further.
     fn step_blocks(&mut self, completed: &mut Vec<Completion>) -> bool {
         let Some(block) = self.blocks.front_mut() else { return false };
+        if let Some(reference) = block.reference(&self.source) {
+            let is_told = self.ring.push(&reference, &[]);
+            if is_told && let Some(block) = self.blocks.pop_front() {
+                self.source.push(block.from, block.token);
+            }
+            return is_told;
+        }
         let step = block.step(&mut self.ring, |bytes| Record::BlockChunk { bytes });
         if matches!(step, Step::Done) {
             let token = block.token;
@@ -206,18 +235,32 @@ impl Outgoing {
     /// Cancels all posts that are not done.
     pub(crate) fn cancel(&mut self, completed: &mut Vec<Completion>) {
         self.complete_placed(completed);
+        let endpoint = self.id;
+        let referred = self.source.withdraw();
+        completed.extend(referred.map(|token| Completion::Cancelled { endpoint, token }));
         let writes = mem::take(&mut self.writes).into_iter().map(|write| match write {
             Write::Placed { placed: Placed { token, .. }, .. } | Write::Refused(token) => token,
             Write::Copied(transfer) => transfer.token,
         });
         let blocks = mem::take(&mut self.blocks).into_iter().map(|block| block.token);
-        let endpoint = self.id;
         completed
             .extend(writes.chain(blocks).map(|token| Completion::Cancelled { endpoint, token }));
     }
 }
 
 impl Transfer {
+    /// Returns what refers the peer to a block of which nothing was sent, if it copies such blocks.
+    fn reference(&self, source: &Source) -> Option<Record> {
+        let bytes = self.from.bytes();
+        match self.begin {
+            Record::Block { immediate, .. } if !self.has_begun && source.takes(bytes) => {
+                let address = self.from.as_ptr().addr() as u64;
+                Some(Record::Reference { immediate, address, bytes })
+            }
+            _ => None,
+        }
+    }
+
     /// Writes the next record, of bytes one made by `chunk`.
     fn step(&mut self, ring: &mut RingWriter<PeerMemory>, chunk: fn(usize) -> Record) -> Step {
         let mut has_written = false;

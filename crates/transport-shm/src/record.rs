@@ -1,6 +1,6 @@
 //! Records in a ring: what an end tells the other one.
 
-use transport::CONTROL_BYTES_MAX;
+use transport::{CONTROL_BYTES_MAX, PROOF_BYTES};
 
 /// The length of a record without its payload.
 pub(crate) const RECORD_BYTES: usize = 32;
@@ -22,6 +22,16 @@ pub(crate) enum Record {
     Written { immediate: u32 },
     /// The end has closed; nothing follows.
     Farewell,
+    /// The peer is to place these bytes in its memory, to show that it may be read.
+    Challenge { proof: [u8; PROOF_BYTES] },
+    /// They are at this address.
+    Proof { address: u64 },
+    /// They were found there: blocks may be referred to.
+    Readable,
+    /// A block that is to be copied out of the memory of the end's process: the next one that was posted for.
+    Reference { immediate: u32, address: u64, bytes: usize },
+    /// The first block of which that is true was copied.
+    Copied,
 }
 
 /// The fields of a record, in their order.
@@ -66,6 +76,18 @@ impl Record {
             }
             Self::Written { immediate } => Fields { code: 6, immediate, ..Fields::default() },
             Self::Farewell => Fields { code: 7, ..Fields::default() },
+            Self::Challenge { proof } => {
+                let number = u128::from_le_bytes(proof);
+                let (offset, bytes) = (number as u64, (number >> 64) as u64);
+                Fields { code: 8, offset, bytes, ..Fields::default() }
+            }
+            Self::Proof { address } => Fields { code: 9, offset: address, ..Fields::default() },
+            Self::Readable => Fields { code: 10, ..Fields::default() },
+            Self::Reference { immediate, address, bytes } => {
+                let (offset, bytes) = (address, bytes as u64);
+                Fields { code: 11, immediate, offset, bytes, ..Fields::default() }
+            }
+            Self::Copied => Fields { code: 12, ..Fields::default() },
         };
         let mut encoded = [0; RECORD_BYTES];
         let numbers = [fields.code, fields.immediate, fields.has_immediate, fields.key];
@@ -96,6 +118,14 @@ impl Record {
             5 if length > 0 => Self::WriteChunk { bytes: length },
             6 => Self::Written { immediate },
             7 => Self::Farewell,
+            8 => {
+                let number = u128::from(bytes) << 64 | u128::from(offset);
+                Self::Challenge { proof: number.to_le_bytes() }
+            }
+            9 => Self::Proof { address: offset },
+            10 => Self::Readable,
+            11 if length > 0 => Self::Reference { immediate, address: offset, bytes: length },
+            12 => Self::Copied,
             _ => return None,
         };
         (record.encode() == *encoded).then_some(record)
@@ -121,6 +151,13 @@ mod tests {
             bytes().prop_map(|bytes| Record::WriteChunk { bytes }),
             any::<u32>().prop_map(|immediate| Record::Written { immediate }),
             Just(Record::Farewell),
+            any::<[u8; PROOF_BYTES]>().prop_map(|proof| Record::Challenge { proof }),
+            any::<u64>().prop_map(|address| Record::Proof { address }),
+            Just(Record::Readable),
+            (any::<u32>(), any::<u64>(), bytes()).prop_map(|(immediate, address, bytes)| {
+                Record::Reference { immediate, address, bytes }
+            }),
+            Just(Record::Copied),
         ]
     }
 
@@ -132,7 +169,7 @@ mod tests {
 
         /// What is decoded is what would be encoded.
         #[test]
-        fn other_bytes_are_refused(encoded in any::<[u8; RECORD_BYTES]>(), code in 0_u8..10) {
+        fn other_bytes_are_refused(encoded in any::<[u8; RECORD_BYTES]>(), code in 0_u8..15) {
             let mut encoded = encoded;
             encoded[..4].copy_from_slice(&[code, 0, 0, 0]);
             if let Some(record) = Record::decode(&encoded) {

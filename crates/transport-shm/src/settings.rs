@@ -25,6 +25,9 @@ pub struct ShmSettings {
     pub spin: Duration,
     /// Whether peers may map the memory that is exposed to them. Otherwise they send what they write through the ring.
     pub direct_writes: bool,
+    /// Whether long blocks are copied out of the memory of the peer's process (docs/decisions/one-machine.md), where the system
+    /// lets this process do that: it does not run as root, and the kernel is Linux 6.5 or newer.
+    pub direct_copies: bool,
 }
 
 impl Default for ShmSettings {
@@ -35,6 +38,7 @@ impl Default for ShmSettings {
             ring_bytes: 1 << 20,
             spin: Duration::from_micros(50),
             direct_writes: true,
+            direct_copies: true,
         }
     }
 }
@@ -72,6 +76,13 @@ impl ShmSettings {
     #[must_use]
     pub fn direct_writes(mut self, direct: bool) -> Self {
         self.direct_writes = direct;
+        self
+    }
+
+    /// Sets [`ShmSettings::direct_copies`].
+    #[must_use]
+    pub fn direct_copies(mut self, direct: bool) -> Self {
+        self.direct_copies = direct;
         self
     }
 

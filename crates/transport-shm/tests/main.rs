@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod direct_copies;
 mod killed;
 mod other_user;
 mod processes;

@@ -4,12 +4,9 @@ use std::{fmt::Display, fs, sync::Arc};
 
 use rustix::process::getpid;
 
-use crate::{
-    neighbour::Neighbour,
-    peer::listen_at_any_name,
-    process::{Process, check_unprivileged},
-    wire::PROOF_BYTES,
-};
+use transport::{Neighbour, PROOF_BYTES, Process, check_unprivileged};
+
+use crate::peer::listen_at_any_name;
 
 /// Checks whether this system lets processes of this user read each other's memory, as direct copies need
 /// ([`crate::TcpSettings::direct_copies`]). What single connections need besides is checked when they are made.

@@ -8,13 +8,15 @@ use std::{
 };
 
 use socket2::SockRef;
-use transport::{Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport};
+use transport::{
+    Completion, EndpointId, OneSidedWrites, PROOF_BYTES, PeerMemory, Region, Token, Transport,
+};
 
 use crate::{
     SharedConnections, StreamKeys, TcpLink, TcpSettings, TcpTransport,
     peer::identify_to_peer,
     record::{RECORD_HEAD_BYTES, Sealer},
-    wire::{HEADER_BYTES, Header, PROOF_BYTES},
+    wire::{HEADER_BYTES, Header},
 };
 
 /// The receives that are posted, in bytes.

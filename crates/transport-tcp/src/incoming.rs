@@ -4,7 +4,8 @@ use std::io::IoSliceMut;
 
 use rustix::io::Errno;
 use transport::{
-    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PeerMemory, PostError, Token, WriteLease,
+    CONTROL_BYTES_MAX, Cause, Completion, EndpointId, PROOF_BYTES, PeerMemory, PostError, Token,
+    WriteLease,
 };
 
 use crate::{
@@ -16,8 +17,7 @@ use crate::{
     segment_read::SegmentRead,
     settings::SEGMENT_BYTES,
     wire::{
-        ADDRESS_BYTES, CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, PROOF_BYTES,
-        Place, WireError,
+        ADDRESS_BYTES, CONTROL_FRAME_BYTES_MAX, HEADER_BYTES, Header, PLACE_BYTES, Place, WireError,
     },
 };
 

@@ -1,15 +1,11 @@
 //! This end's memory, as far as the peer may read it, and the blocks that it was referred to
 //! (docs/decisions/one-machine.md).
 
-use std::{
-    collections::VecDeque,
-    sync::atomic::{Ordering, fence},
-};
+use std::collections::VecDeque;
 
-use transport::{Completion, EndpointId};
-use zeroize::Zeroizing;
+use transport::{Completion, EndpointId, PROOF_BYTES, Proof};
 
-use crate::{posted_send::PostedSend, wire::PROOF_BYTES};
+use crate::posted_send::PostedSend;
 
 /// Shorter blocks cost less through the socket than a reference and its answer.
 pub(crate) const REFERENCE_BYTES_MIN: usize = 32 << 10;
@@ -20,8 +16,8 @@ pub(crate) const REFERENCE_BYTES_MIN: usize = 32 << 10;
 pub(crate) struct Offered {
     /// The peer was told which process this is.
     is_introduced: bool,
-    /// At an address that does not change; `None` if nothing is offered.
-    proof: Option<Zeroizing<Vec<u8>>>,
+    /// `None` if nothing is offered.
+    proof: Option<Proof>,
     /// The peer has found that it can read this end's memory.
     is_readable: bool,
     /// Blocks that the peer was referred to and has not copied, in order.
@@ -41,8 +37,7 @@ impl Offered {
         if !std::mem::take(&mut self.is_introduced) {
             return Err("a challenge that nobody has asked for".into());
         }
-        let kept = self.proof.insert(Zeroizing::new(proof.to_vec()));
-        Ok(kept.as_ptr().addr() as u64)
+        Ok(self.proof.insert(Proof::place(proof)).address())
     }
 
     /// Notes that the peer can read this end's memory. Errors: it was not told where that is.
@@ -82,10 +77,9 @@ impl Offered {
 
     /// Lets the peer's copies count no longer, and cancels their blocks.
     pub(crate) fn withdraw(&mut self, endpoint: EndpointId, completed: &mut Vec<Completion>) {
-        // Overwrites it.
-        self.proof = None;
-        // A reader that finds the memory of a block changed finds the proof changed, too.
-        fence(Ordering::SeqCst);
+        if let Some(proof) = self.proof.take() {
+            proof.withdraw();
+        }
         self.is_readable = false;
         for send in self.referred.drain(..) {
             completed.push(Completion::Cancelled { endpoint, token: send.into_token() });

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, io::IoSlice, ops::Range};
 
 use rustix::io::Errno;
-use transport::{Completion, EndpointId};
+use transport::{Completion, EndpointId, PROOF_BYTES};
 
 use crate::{
     byte_stream::ByteStream,
@@ -13,7 +13,7 @@ use crate::{
     posted_send::{Head, PostedSend},
     record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
     selected::Selected,
-    wire::{HEADER_BYTES, Header, PLACE_BYTES, PROOF_BYTES},
+    wire::{HEADER_BYTES, Header, PLACE_BYTES},
 };
 
 /// The most new segments that one write may begin; more would only help blocks and writes of

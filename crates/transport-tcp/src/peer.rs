@@ -2,12 +2,9 @@
 //! (docs/decisions/one-machine.md).
 
 use std::{
-    fs, io,
+    io,
     net::IpAddr,
-    os::{
-        fd::{AsFd, BorrowedFd, OwnedFd},
-        unix::fs::MetadataExt,
-    },
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -17,15 +14,10 @@ use rustix::{
         AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
         socket_with,
     },
-    process::{Pid, getegid, geteuid, getpid},
+    process::{Pid, getegid, geteuid},
 };
 use socket2::{SockAddr, SockRef};
-use transport::peer_credentials;
-
-use crate::{
-    process::{Process, check_unprivileged},
-    wire::PROOF_BYTES,
-};
+use transport::{PROOF_BYTES, Process, check_unprivileged, peer_credentials};
 
 /// How many connections wait for a [`Peer`]; more are refused, whoever makes them.
 const BACKLOG: u16 = 8;
@@ -168,9 +160,9 @@ fn listen_at_address(address: &SocketAddrUnix) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Checks that a process has connected to the listener since that exists, as the own user in the own user
-/// namespace: in a namespace of its own a user has all capabilities, and the kernel would check no copy. `SO_PEERCRED` has the
-/// user at the time of the connection, so a process that has become this user since then (su) is refused.
+/// Checks that a process has connected to the listener since that exists, as the own user in the own user namespace.
+/// `SO_PEERCRED` has the user at the time of the connection, so a process that has become this user since then (su) is
+/// refused.
 fn check_connected(process: &Process, listener: &OwnedFd) -> Result<(), String> {
     let pid = process.pid();
     let own = (pid.as_raw_nonzero().get(), geteuid().as_raw(), getegid().as_raw());
@@ -182,16 +174,7 @@ fn check_connected(process: &Process, listener: &OwnedFd) -> Result<(), String> 
     if !has_connected {
         return Err(format!("process {pid} has not said, as this user, that this is its stream"));
     }
-    let namespace =
-        |of: &str| fs::metadata(format!("/proc/{of}/ns/user")).map(|it| (it.dev(), it.ino()));
-    let is_own_proc =
-        fs::read_link("/proc/self").is_ok_and(|it| it.as_os_str() == &*getpid().to_string());
-    let is_near =
-        namespace(&pid.to_string()).is_ok_and(|it| namespace("self").is_ok_and(|own| own == it));
-    if !is_own_proc || !is_near {
-        return Err(format!("process {pid} is not known to be in this user namespace"));
-    }
-    process.check_alive().map_err(|error| format!("process {pid}: {error}"))
+    process.check_near()
 }
 
 #[cfg(test)]

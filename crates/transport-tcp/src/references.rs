@@ -1,17 +1,10 @@
 //! Blocks that the peer has referred to in its memory, and their copies (docs/decisions/one-machine.md).
 
-use std::{collections::VecDeque, io};
+use std::collections::VecDeque;
 
-use transport::{Cause, Completion, EndpointId};
+use transport::{Cause, Completion, EndpointId, Neighbour, PROOF_BYTES};
 
-use crate::{
-    neighbour::{Copied, Neighbour},
-    posted_receive::PostedReceive,
-    wire::PROOF_BYTES,
-};
-
-/// The remedy if the system no longer lets this process read another one's memory.
-const REMEDY: &str = "allow it (kernel.yama.ptrace_scope, seccomp), or switch direct copies off";
+use crate::posted_receive::PostedReceive;
 
 /// A block in the peer's memory, and where it goes.
 struct Referred {
@@ -146,23 +139,10 @@ impl References {
             return Ok(0);
         };
         let bytes = first.rest_bytes.min(budget_bytes);
-        match neighbour.copy(first.address, &mut first.receive.lease[..bytes]) {
-            Copied::Whole => {}
-            Copied::Gone => {
-                self.is_stale = true;
-                return Ok(0);
-            }
-            Copied::BadSource => {
-                return Err(Cause::Protocol("a block in memory that cannot be read".into()));
-            }
-            Copied::BadTarget => {
-                let error = io::Error::from(rustix::io::Errno::FAULT).to_string();
-                return Err(Cause::Memory { access: "written", error });
-            }
-            Copied::Refused(error) => {
-                let words = format!("its memory can no longer be read: {error}; {REMEDY}");
-                return Err(Cause::Lost(words));
-            }
+        let copied = neighbour.copy(first.address, &mut first.receive.lease[..bytes]);
+        if !Cause::check_copied(copied)? {
+            self.is_stale = true;
+            return Ok(0);
         }
         first.receive.fill(bytes);
         first.rest_bytes -= bytes;

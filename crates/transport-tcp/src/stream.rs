@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rustix::io::Errno;
-use transport::{Cause, Completion, EndpointId};
+use transport::{Cause, Completion, EndpointId, Neighbour};
 
 use crate::{
     byte_stream::{ByteStream, Readiness},
@@ -11,7 +11,6 @@ use crate::{
     incoming::Incoming,
     limit::{Direction, Limit},
     link::StreamKeys,
-    neighbour::Neighbour,
     outgoing::Outgoing,
     peer::{Peer, identify_to_peer},
 };

@@ -30,7 +30,7 @@
 //! corrupts and messages are the connection's, whatever is selected. A message is one or more message frames of 1 to 64 bytes,
 //! of which only the last has the flag. No frame of a channel follows its bye.
 
-use transport::CONTROL_BYTES_MAX;
+use transport::{CONTROL_BYTES_MAX, PROOF_BYTES};
 
 use crate::settings::SEGMENT_BYTES_MAX;
 
@@ -39,9 +39,6 @@ pub(crate) const HEADER_BYTES: usize = 16;
 
 /// Length of the place that follows the header of a write.
 pub(crate) const PLACE_BYTES: usize = 16;
-
-/// Length of a proof, which is the body of a challenge.
-pub(crate) const PROOF_BYTES: usize = 16;
 
 /// Length of the address that follows the header of a reference or a proof.
 pub(crate) const ADDRESS_BYTES: usize = 8;

@@ -50,7 +50,7 @@ impl Harness for Loopback {
     fn skip_reason(&self, clause: &str) -> Option<&'static str> {
         self.prepare(clause);
         if self.is_direct && common::is_root() {
-            return Some("root reads nobody's memory: ordinary_user runs it");
+            return Some("root reads nobody's memory: an ordinary user runs it");
         }
         let needs_sender = self.is_direct && STOPPED_SENDERS.contains(&clause);
         needs_sender.then_some("a copy goes on without its sender")

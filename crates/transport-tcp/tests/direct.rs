@@ -18,7 +18,7 @@ const READABLE: u8 = 8;
 const COPIED: u8 = 10;
 
 /// Returns whether this system lets processes read each other's memory; says so if not. Root, who may not, has an ordinary user
-/// run the same tests (`ordinary_user`).
+/// run the same tests (`copies_are_tested_as_an_ordinary_user`).
 pub fn can_copy() -> bool {
     let ((mut one, _), (mut other, _)) = facing_each_other(&patient(), 1);
     let can = become_neighbours(&mut [&mut one, &mut other], 1);
@@ -532,4 +532,15 @@ fn a_stream_that_was_reset_has_no_neighbour() {
     poll_until(&mut transport, ended);
     let counters = transport.counters();
     assert_eq!((counters.direct_streams_in, counters.refused_introductions), (0, 1));
+}
+
+/// Runs these tests and those of the contract once more if this is root.
+#[test]
+fn copies_are_tested_as_an_ordinary_user() {
+    if !is_root() {
+        return;
+    }
+    let Some(said) = testing::run_as_ordinary_user(&["direct"]) else { return };
+    let text = said.text;
+    assert!(text.contains("test direct::a_reference_is_copied_and_answered ... ok"), "{text}");
 }

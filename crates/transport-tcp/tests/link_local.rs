@@ -17,7 +17,6 @@ use transport::Transport;
 use crate::{
     common::*,
     direct::{Raw, can_copy},
-    ordinary_user,
 };
 
 /// Addresses of links that are ready for use, each with the number of its interface.
@@ -135,7 +134,7 @@ read -r line";
     let place = File::open(format!("/proc/{}/ns/net", network.id())).unwrap();
     let run = thread::spawn(move || {
         move_into_link_name_space(place.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        ordinary_user::run("link_local::")
+        testing::run_as_ordinary_user(&["link_local::"])
     });
     let said = run.join();
     // The end of its input ends it.

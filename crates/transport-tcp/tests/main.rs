@@ -8,7 +8,6 @@ mod direct;
 mod hostile;
 mod limits;
 mod link_local;
-mod ordinary_user;
 mod processes;
 mod protected;
 mod rate;

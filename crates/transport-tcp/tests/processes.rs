@@ -23,7 +23,9 @@ use rustix::{
 };
 use transport::{Completion, Region, Transport};
 
-use crate::{common::*, ordinary_user::USER};
+use testing::USER;
+
+use crate::common::*;
 
 /// Another user and group.
 const OTHER: u32 = 65_532;

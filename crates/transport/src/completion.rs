@@ -1,6 +1,12 @@
 //! Entries of the completion queue, and why an endpoint or a post failed.
 
+use memory::Copied;
+
 use crate::endpoint::{EndpointId, Token};
+
+/// The remedy if the system no longer lets this process read another one's memory.
+const COPIES_REMEDY: &str =
+    "allow it (kernel.yama.ptrace_scope, seccomp), or switch direct copies off";
 
 /// One entry of the completion queue. See the contract at [`crate::Transport`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -126,6 +132,29 @@ pub enum Cause {
         /// The system's error.
         error: String,
     },
+}
+
+impl Cause {
+    /// Returns whether a copy out of the peer's memory is whole; if not, the peer is gone, and its connection ends by itself.
+    ///
+    /// Errors: the peer's memory or the local memory cannot be accessed.
+    pub fn check_copied(copied: Copied) -> Result<bool, Self> {
+        match copied {
+            Copied::Whole => Ok(true),
+            Copied::Gone => Ok(false),
+            Copied::BadSource => {
+                Err(Self::Protocol("a block in memory that cannot be read".into()))
+            }
+            Copied::BadTarget => {
+                let error = "its address is not mapped, or read-only".into();
+                Err(Self::Memory { access: "written", error })
+            }
+            Copied::Refused(error) => {
+                let why = format!("its memory can no longer be read: {error}; {COPIES_REMEDY}");
+                Err(Self::Lost(why))
+            }
+        }
+    }
 }
 
 /// Why a post was refused; nothing was posted, and the lease is dropped.

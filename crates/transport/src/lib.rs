@@ -25,9 +25,10 @@ pub use completion::{Cause, Completion, PostError};
 pub use cut_through::CutThroughSends;
 pub use endpoint::{CONTROL_BYTES_MAX, EndpointId, Token};
 pub use memory::{
-    Arriving, ArrivingRead, Attachment, FileAccess, FutureRead, LeaseError, Memory, PeerMemory,
-    ProcessRange, ReadLease, Region, RegionError, RegionPool, Reservation, Storage, StoredRead,
-    StoredWrite, WriteLease, copy_from_process, lend, peer_credentials,
+    Arriving, ArrivingRead, Attachment, Copied, FileAccess, FutureRead, LeaseError, Memory,
+    Neighbour, PROOF_BYTES, PeerMemory, Process, ProcessRange, Proof, ReadLease, Region,
+    RegionError, RegionPool, Reservation, Storage, StoredRead, StoredWrite, WriteLease,
+    check_unprivileged, copy_from_process, lend, peer_credentials,
 };
 pub use one_sided::OneSidedWrites;
 pub use token_bucket::TokenBucket;

@@ -3,11 +3,15 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod ordinary_user;
 mod places;
 mod replay;
 mod shared_memory;
+mod skipped;
 
 pub use authority::{Authority, Issued};
+pub use ordinary_user::{Said, USER, run_as_ordinary_user};
 pub use places::{Place, places};
 pub use replay::replay;
 pub use shared_memory::{remove_shared_memory_of, shared_memory_of};
+pub use skipped::skipped;

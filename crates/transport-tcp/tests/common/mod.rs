@@ -1,19 +1,18 @@
 //! Helpers of several tests: connected streams, settings, and bounded waiting.
 
 use std::{
-    collections::BTreeSet,
-    io::{self, Write},
+    io,
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
     os::{
         linux::net::SocketAddrExt,
         unix::net::{self, UnixStream},
     },
-    sync::Mutex,
     time::{Duration, Instant},
 };
 
 use rustix::process::geteuid;
 use socket2::SockRef;
+pub use testing::skipped;
 use transport::{Completion, EndpointId, Region, Token, Transport};
 use transport_tcp::{StreamKeys, TcpLink, TcpSettings, TcpTransport};
 
@@ -219,14 +218,6 @@ pub fn reader_name(socket: &TcpStream) -> String {
     let interface = SockRef::from(socket).device().unwrap().map(String::from_utf8);
     let interface = interface.map(|it| format!(" {}", it.unwrap())).unwrap_or_default();
     format!("rdmc-direct{ends}{interface}")
-}
-
-/// Says once what is not tested, also if the test passes: not by a macro, whose text the test program then keeps for itself.
-pub fn skipped(what: &str) {
-    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    if SAID.lock().unwrap().insert(what.into()) {
-        let _ = writeln!(io::stderr(), "SKIPPED: {what}");
-    }
 }
 
 /// Returns whether this process may not read others as it could read all of them.

@@ -1,22 +1,26 @@
 //! A process of this machine, and which ones this one may read.
 
 use std::{
-    fmt,
+    fmt, fs,
     io::{self, IoSliceMut},
-    os::fd::OwnedFd,
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::MetadataExt,
+    },
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
-    process::{Pid, PidfdFlags, geteuid, pidfd_open},
+    process::{Pid, PidfdFlags, getegid, geteuid, getpid, pidfd_open},
     thread::{CapabilitySet, capabilities},
 };
-use transport::{ProcessRange, copy_from_process};
+
+use crate::process::{ProcessRange, copy_from_process, peer_credentials, peer_handle};
 
 /// Checks that the calling thread can read no more processes than those of its own user: the kernel then checks every copy.
 /// Permitted capabilities count, too, since a thread may raise them; root is refused even without.
-pub(crate) fn check_unprivileged() -> Result<(), String> {
+pub fn check_unprivileged() -> Result<(), String> {
     if geteuid().is_root() {
         return Err("this process runs as root; run it as another user".into());
     }
@@ -27,24 +31,55 @@ pub(crate) fn check_unprivileged() -> Result<(), String> {
     Ok(())
 }
 
-/// A process, which keeps its number while this exists and it lives.
-pub(crate) struct Process {
+/// A process of this machine, which keeps its number while this exists and it lives.
+pub struct Process {
     pid: Pid,
     handle: OwnedFd,
 }
 
 impl Process {
-    /// Errors: there is none of this number, or the system does not allow it.
-    pub(crate) fn open(pid: Pid) -> io::Result<Self> {
+    /// Opens the process of a number. Errors: there is none, or the system does not allow it.
+    pub fn open(pid: Pid) -> io::Result<Self> {
         Ok(Self { pid, handle: pidfd_open(pid, PidfdFlags::empty())? })
     }
 
-    pub(crate) fn pid(&self) -> Pid {
+    /// Opens the process that has made a connection, or begun to listen, at whose other end this Unix socket is, if it was then
+    /// of the own user and group.
+    ///
+    /// Errors: it was not; it has ended; this kernel does not tell (before Linux 6.5).
+    pub fn at_other_end(socket: BorrowedFd<'_>) -> Result<Self, String> {
+        let of = peer_credentials(socket).map_err(|error| format!("SO_PEERCRED: {error}"))?;
+        if (of.uid, of.gid) != (geteuid().as_raw(), getegid().as_raw()) {
+            return Err(format!("process {} was another user's or group's", of.pid));
+        }
+        let pid = Pid::from_raw(of.pid).ok_or("its process is not visible here")?;
+        let handle = peer_handle(socket).map_err(|error| format!("SO_PEERPIDFD: {error}"))?;
+        Ok(Self { pid, handle })
+    }
+
+    /// Returns its number.
+    pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Errors: it has ended (`ESRCH`), and another one may have its number.
-    pub(crate) fn check_alive(&self) -> io::Result<()> {
+    /// Checks that it is alive, and in the own user namespace: in a namespace of its own a user has all capabilities, and the
+    /// kernel would check no copy. Errors: why not.
+    pub fn check_near(&self) -> Result<(), String> {
+        let pid = self.pid;
+        let namespace =
+            |of: &str| fs::metadata(format!("/proc/{of}/ns/user")).map(|it| (it.dev(), it.ino()));
+        let is_own_proc =
+            fs::read_link("/proc/self").is_ok_and(|it| it.as_os_str() == &*getpid().to_string());
+        let is_near = namespace(&pid.to_string())
+            .is_ok_and(|it| namespace("self").is_ok_and(|own| own == it));
+        if !is_own_proc || !is_near {
+            return Err(format!("process {pid} is not known to be in this user namespace"));
+        }
+        self.check_alive().map_err(|error| format!("process {pid}: {error}"))
+    }
+
+    /// Checks that it has not ended. Errors: it has (`ESRCH`), and another one may have its number.
+    pub fn check_alive(&self) -> io::Result<()> {
         let mut ended = [PollFd::new(&self.handle, PollFlags::IN)];
         match poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? {
             0 => Ok(()),
@@ -53,11 +88,7 @@ impl Process {
     }
 
     /// Reads its memory ([`copy_from_process`]), with the own user's rights only.
-    pub(crate) fn read(
-        &self,
-        from: &[ProcessRange],
-        into: &mut [IoSliceMut<'_>],
-    ) -> io::Result<usize> {
+    pub fn read(&self, from: &[ProcessRange], into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         check_unprivileged().map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
         let copied = copy_from_process(self.pid.as_raw_nonzero().get().unsigned_abs(), from, into)?;
         self.check_alive()?;

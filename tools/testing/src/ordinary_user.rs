@@ -1,11 +1,11 @@
-//! Tests of direct copies, as a user who may make them: root may not, whatever it runs.
+//! Tests that root runs as another user: of what root may not do, whatever it runs.
 
 use std::{
     os::unix::process::CommandExt,
     process::{Command, Stdio},
 };
 
-use crate::common::{is_root, skipped};
+use crate::skipped::skipped;
 
 /// A user and group without rights.
 pub const USER: u32 = 65_533;
@@ -18,12 +18,12 @@ pub struct Said {
     pub skipped: Vec<String>,
 }
 
-/// Runs the tests whose names contain `filter` as an ordinary user. Returns `None`, and says so, if this root cannot become one.
+/// Runs the tests of this test program whose names contain one of the filters as an ordinary user. Returns `None`, and says so, if this root cannot become one.
 /// Panics if some fail.
-pub fn run(filter: &str) -> Option<Said> {
+pub fn run_as_ordinary_user(filters: &[&str]) -> Option<Said> {
     // By this path, since the user may not reach the program by its own.
     let outcome = Command::new("/proc/self/exe")
-        .arg(filter)
+        .args(filters)
         .current_dir("/")
         .uid(USER)
         .gid(USER)
@@ -32,7 +32,7 @@ pub fn run(filter: &str) -> Option<Said> {
     let output = match outcome {
         Ok(output) => output,
         Err(error) => {
-            skipped(&format!("direct copies; this root cannot become another user: {error}"));
+            skipped(&format!("{filters:?}; this root cannot become another user: {error}"));
             return None;
         }
     };
@@ -43,14 +43,4 @@ pub fn run(filter: &str) -> Option<Said> {
     let said = Said { text, skipped: skips.map(str::to_owned).collect() };
     said.skipped.iter().for_each(|what| skipped(what));
     Some(said)
-}
-
-/// Runs the tests of direct copies once more if this is root.
-#[test]
-fn copies_are_tested_as_an_ordinary_user() {
-    if !is_root() {
-        return;
-    }
-    let Some(Said { text, .. }) = run("direct") else { return };
-    assert!(text.contains("test direct::a_reference_is_copied_and_answered ... ok"), "{text}");
 }

@@ -1,19 +1,48 @@
-//! A process at the other end of a stream whose memory is read, and copies out of it
+//! A process at the other end of a connection whose memory is read, and copies out of it
 //! (docs/decisions/one-machine.md).
 
 use std::{
     fmt,
     io::{self, IoSliceMut},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
 };
 
 use rustix::io::Errno;
-use transport::ProcessRange;
+use zeroize::Zeroizing;
 
-use crate::{process::Process, wire::PROOF_BYTES};
+use crate::{process::ProcessRange, process_handle::Process};
+
+/// The length of a proof.
+pub const PROOF_BYTES: usize = 16;
+
+/// Bytes that a reader has drawn, in memory of this process, where the reader finds them: as long as they are there, what
+/// this process has referred it to is there, too. Dropping it overwrites them first.
+pub struct Proof(Zeroizing<Vec<u8>>);
+
+impl Proof {
+    /// Places the bytes.
+    pub fn place(proof: [u8; PROOF_BYTES]) -> Self {
+        Self(Zeroizing::new(proof.to_vec()))
+    }
+
+    /// Returns the address for the reader.
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr().addr() as u64
+    }
+
+    /// Overwrites the bytes. From now on no copy of a reader counts.
+    pub fn withdraw(self) {
+        drop(self.0);
+        // A reader that finds the memory of a block changed finds the proof changed, too.
+        fence(Ordering::SeqCst);
+    }
+}
 
 /// A process whose memory can be read, and how to tell that it still keeps the memory of what it refers to.
-pub(crate) struct Neighbour {
+pub struct Neighbour {
     process: Arc<Process>,
     proof_address: u64,
     proof: [u8; PROOF_BYTES],
@@ -28,7 +57,7 @@ impl fmt::Debug for Neighbour {
 
 /// The outcome of one copy.
 #[derive(Debug)]
-pub(crate) enum Copied {
+pub enum Copied {
     /// All bytes, while the peer kept them.
     Whole,
     /// The process is gone, or keeps the memory no longer: whatever was copied means nothing.
@@ -42,8 +71,9 @@ pub(crate) enum Copied {
 }
 
 impl Neighbour {
-    /// Takes a process that has placed a proof at an address. Errors: it has not, or cannot be read.
-    pub(crate) fn new(
+    /// Takes a process that has placed a proof at an address. The bytes have to be drawn after the process was opened: others
+    /// may be in a program anyway. Errors: it has not, or cannot be read.
+    pub fn new(
         process: Arc<Process>,
         proof_address: u64,
         proof: [u8; PROOF_BYTES],
@@ -56,8 +86,9 @@ impl Neighbour {
         }
     }
 
-    /// Copies from an address in the process. `into` is not empty.
-    pub(crate) fn copy(&self, address: u64, into: &mut [u8]) -> Copied {
+    /// Copies from an address in the process. `into` is not empty. Does not wait for the process, but for its memory
+    /// ([`crate::copy_from_process`]).
+    pub fn copy(&self, address: u64, into: &mut [u8]) -> Copied {
         let mut proof = [0; PROOF_BYTES];
         let wanted = into.len() + PROOF_BYTES;
         let from = [ProcessRange { address, bytes: into.len() }, self.proof_range()];
