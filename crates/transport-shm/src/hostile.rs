@@ -11,24 +11,16 @@ use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create},
     net::{SendFlags, send},
 };
-use transport::{
-    Cause, Completion, FileAccess, OneSidedWrites, PeerMemory, Region, Token, Transport,
-};
+use transport::{Cause, FileAccess, PeerMemory};
 
 use crate::{
-    driver::ShmTransport,
-    offer::{Offer, ShmLink},
     record::Record,
     ring::{RingWriter, segment_bytes},
-    settings::ShmSettings,
     socket::{self, Message, Received},
+    victim::Victim,
 };
 
 const RING: usize = 4096;
-const PATIENCE: Duration = Duration::from_secs(30);
-const POSTED_BYTES: usize = 3000;
-const MARGIN_BYTES: usize = 500;
-const FILL: u8 = 0xA7;
 const SEEDS: u64 = 400;
 
 /// A generator of numbers, of which many are small or at a limit.
@@ -52,83 +44,6 @@ impl Random {
             2 => (1 << self.below(64)) - self.below(2),
             3 => self.below(RING as u64 * 2) & !7,
             _ => self.below(200),
-        }
-    }
-}
-
-/// A transport with one link, memory that its peer may write, and posts.
-struct Victim {
-    transport: ShmTransport,
-    exposed: [PeerMemory; 2],
-    region: Region,
-    open: usize,
-    end: Option<Cause>,
-}
-
-impl Victim {
-    /// Returns a victim, and the socket of its peer.
-    fn start() -> (Self, OwnedFd) {
-        let offer = Offer::make().unwrap();
-        let peer = ShmLink::connect(offer.bytes()).unwrap().into_socket();
-        let mut transport = ShmTransport::new(ShmSettings::default()).unwrap();
-        let endpoint = transport.open(offer.accept(PATIENCE).unwrap()).unwrap();
-        let exposed = [PeerMemory::zeroed(1000), PeerMemory::from_vec(vec![0; 1000])];
-        for (key, memory) in (0..).zip(&exposed) {
-            transport.expose(endpoint, key, memory.clone()).unwrap();
-        }
-        let region = Region::from_vec(vec![FILL; POSTED_BYTES + 2 * MARGIN_BYTES]);
-        let into = region.write(MARGIN_BYTES..MARGIN_BYTES + POSTED_BYTES).unwrap();
-        transport.post_receive(endpoint, into, Token(0)).unwrap();
-        let source = Region::zeroed(3 * RING);
-        let from = source.read(0..3 * RING).unwrap();
-        transport.post_send(endpoint, from, 0, Token(1)).unwrap();
-        (Self { transport, exposed, region, open: 2, end: None }, peer)
-    }
-
-    /// Lets the next poll look at the socket, which it does once a millisecond.
-    fn transport_looks(&self) {
-        thread::sleep(Duration::from_micros(1_050));
-    }
-
-    fn poll(&mut self) {
-        let mut completions = Vec::new();
-        self.transport.poll(&mut completions, Duration::ZERO);
-        for completion in completions {
-            assert_eq!(self.end, None, "{completion:?} follows the end");
-            match completion {
-                Completion::Sent { .. }
-                | Completion::Received { .. }
-                | Completion::Cancelled { .. } => self.open -= 1,
-                Completion::Broken { cause, .. } => {
-                    assert_eq!(self.open, 0);
-                    self.end = Some(cause);
-                }
-                Completion::Control { word, .. } => assert!((1..=64).contains(&word.len())),
-                _ => {}
-            }
-        }
-    }
-
-    /// Polls until the end.
-    fn end(&mut self) -> Cause {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            self.poll();
-            if let Some(cause) = &self.end {
-                return cause.clone();
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-        }
-    }
-
-    /// Checks that nothing outside of what was posted was written, and that all memory is given back.
-    fn check(self) {
-        drop(self.transport);
-        let memory = self.region.try_into_vec().expect("it was handed back");
-        let around = memory[..MARGIN_BYTES].iter().chain(&memory[MARGIN_BYTES + POSTED_BYTES..]);
-        assert!(around.copied().all(|byte| byte == FILL), "bytes around the memory were written");
-        for exposed in self.exposed {
-            assert!(exposed.try_into_vec().is_ok(), "the transport has exposed memory");
         }
     }
 }

@@ -24,6 +24,8 @@ mod beside;
 mod direct;
 mod driver;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 #[cfg(test)]
 mod hostile;
 mod incoming;
@@ -38,6 +40,8 @@ mod settings;
 mod sleep;
 mod sleeper;
 mod socket;
+#[cfg(any(test, fuzzing))]
+mod victim;
 
 pub use beside::{Beside, BesideLink};
 pub use driver::ShmTransport;

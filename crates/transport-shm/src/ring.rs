@@ -16,7 +16,7 @@ use transport::PeerMemory;
 use crate::record::{RECORD_BYTES, Record};
 
 /// How many bytes the owner has written to its ring.
-const WRITTEN_AT: usize = 0;
+pub(crate) const WRITTEN_AT: usize = 0;
 /// How many bytes of the peer's ring the owner has consumed.
 const CONSUMED_AT: usize = 128;
 /// Whether the owner sleeps: see [`crate::sleep`].
@@ -24,7 +24,7 @@ pub(crate) const SLEEP_AT: usize = 256;
 /// A number that changes while the owner lives and polls.
 pub(crate) const BEAT_AT: usize = 384;
 /// Two cache lines apart: processors fetch them in pairs.
-const RING_AT: usize = 512;
+pub(crate) const RING_AT: usize = 512;
 
 /// The lengths that a ring may have; powers of two.
 pub(crate) const RING_BYTES: RangeInclusive<usize> = 4096..=64 << 20;
