@@ -266,7 +266,7 @@ impl Context {
             made = settings.made(fabric, false);
         }
         if let Some(shm) = shm.filter(|_| !shared.is_empty()) {
-            network = Network::beside(shm, &tcp)?;
+            network = network.beside(shm)?;
         }
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
         let threads = Threads::default();

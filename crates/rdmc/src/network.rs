@@ -43,6 +43,10 @@ mod sockets {
         sockets.tcp_mut()
     }
 
+    pub(super) fn into_tcp(sockets: Sockets) -> TcpTransport {
+        sockets.into_tcp()
+    }
+
     /// Returns when a poll is due whatever TCP's descriptor reports: at once with groups whose blocks switches copy, which have others.
     pub(super) fn next_tick(sockets: &mut Sockets) -> Option<Instant> {
         if sockets.is_idle() { sockets.tcp_mut().next_tick() } else { Some(Instant::now()) }
@@ -74,6 +78,10 @@ mod sockets {
     }
 
     pub(super) fn tcp(sockets: &mut Sockets) -> &mut Sockets {
+        sockets
+    }
+
+    pub(super) fn into_tcp(sockets: Sockets) -> Sockets {
         sockets
     }
 
@@ -178,11 +186,12 @@ impl Network {
         Err(Error::Fabric { fabric: provider.to_owned(), cause })
     }
 
-    /// Starts the network of a team some of whose links go through shared memory.
+    /// Joins a network over TCP that has no endpoints with shared memory, through which some of the links of a team go.
     ///
     /// Errors: the process has no file descriptors left.
-    pub(crate) fn beside(shm: ShmTransport, tcp: &TcpSettings) -> Result<Self, Error> {
-        let beside = Beside::new(shm, tcp_transport(tcp)?);
+    pub(crate) fn beside(self, shm: ShmTransport) -> Result<Self, Error> {
+        let Self::Tcp(tcp) = self else { return Ok(self) };
+        let beside = Beside::new(shm, sockets::into_tcp(*tcp));
         let beside = beside.map_err(|error| Error::Transport(error.to_string()))?;
         Ok(Self::Beside(Box::new(beside)))
     }

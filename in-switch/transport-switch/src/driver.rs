@@ -55,6 +55,11 @@ impl SwitchTransport {
         &mut self.tcp
     }
 
+    /// Returns the wrapped transport. Groups whose blocks switches copy end.
+    pub fn into_tcp(self) -> TcpTransport {
+        self.tcp
+    }
+
     /// Adds an endpoint, whose peer has this address, to the group of this end, which is created for its first link.
     fn join(
         &mut self,
