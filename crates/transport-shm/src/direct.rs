@@ -7,10 +7,10 @@ use transport::{
     check_unprivileged,
 };
 
-use crate::incoming::Receive;
+use crate::receive::Receive;
 
 /// Shorter blocks cost less through the ring than a reference and its answer.
-pub(crate) const REFERENCE_BYTES_MIN: usize = 64 << 10;
+pub(crate) const REFERENCE_BYTES_MIN: usize = 16 << 10;
 /// How much is copied at once; other links have their turn between.
 const COPY_BYTES_MAX: usize = 512 << 10;
 

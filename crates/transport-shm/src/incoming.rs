@@ -7,6 +7,7 @@ use transport::{CONTROL_BYTES_MAX, Completion, EndpointId, PeerMemory, Token, Wr
 
 use crate::{
     direct::{Copies, Heard},
+    receive::Receive,
     record::{RECORD_BYTES, Record},
     ring::{RingReader, framed_bytes},
 };
@@ -24,20 +25,6 @@ pub(crate) struct Incoming {
     pub(crate) copies: Copies,
     /// What the peer has said of such blocks, until it is taken.
     pub(crate) heard: Vec<Heard>,
-}
-
-pub(crate) struct Receive {
-    pub(crate) into: WriteLease,
-    pub(crate) token: Token,
-}
-
-impl Receive {
-    /// Gives back the memory, with a block in it.
-    pub(crate) fn complete(self, endpoint: EndpointId, immediate: u32, bytes: usize) -> Completion {
-        let Self { into, token } = self;
-        drop(into);
-        Completion::Received { endpoint, token, bytes: bytes as u64, immediate }
-    }
 }
 
 /// A block of which something is missing.

@@ -34,6 +34,7 @@ mod interleavings;
 mod link;
 mod offer;
 mod outgoing;
+mod receive;
 mod record;
 mod ring;
 mod settings;
