@@ -35,7 +35,7 @@ mod copied {
 
 /// Every record waits for space.
 mod shortest_ring {
-    transport_contract::contract_tests!(super::Shm(super::settings().ring_bytes(4096)));
+    transport_contract::contract_tests!(super::Shm(super::settings().ring_bytes(16 << 10)));
 }
 
 /// Beside TCP: which links are over shared memory.
