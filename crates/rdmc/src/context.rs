@@ -251,7 +251,8 @@ impl Context {
         let drain_timeout = tcp.drain_timeout.min(team_driver::DRAIN_MAX);
         let tcp = tcp.drain_timeout(drain_timeout);
         let mut network = Network::start(fabric, listen.ip(), &tcp)?;
-        let shm = network.shared_memory(&tcp);
+        let is_crowded = settings.is_crowded();
+        let shm = network.shared_memory(&tcp, is_crowded);
         let offers = match &shm {
             Some(_) => Offers::SharedMemory(tcp.clone()),
             None => network.offers(),
@@ -268,7 +269,7 @@ impl Context {
         if let Some(shm) = shm.filter(|_| !shared.is_empty()) {
             network = network.beside(shm)?;
         }
-        let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?));
+        let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?, is_crowded));
         let threads = Threads::default();
         if let Err(error) = driver.join(deadline) {
             // Others are told why.

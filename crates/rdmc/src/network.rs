@@ -1,13 +1,11 @@
 //! The transports of a context behind one type: a kind of fabric each. Groups whose blocks switches copy are part of the one over
 //! sockets.
 
-#[cfg(feature = "fabric")]
-use std::time::Duration;
 use std::{
     net::{IpAddr, TcpStream},
     os::fd::OwnedFd,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use session::{Channel, SessionKeys};
@@ -196,14 +194,22 @@ impl Network {
         Ok(Self::Beside(Box::new(beside)))
     }
 
-    /// Starts the transport for links of a team that need not go through this network; `None` if all go through it.
-    pub(crate) fn shared_memory(&self, tcp: &TcpSettings) -> Option<ShmTransport> {
+    /// Starts the transport for links of a team that need not go through this network; `None` if all go through it. `is_crowded`:
+    /// a wait leaves the processor to other members at once.
+    pub(crate) fn shared_memory(
+        &self,
+        tcp: &TcpSettings,
+        is_crowded: bool,
+    ) -> Option<ShmTransport> {
         if !matches!(self, Self::Tcp(_)) || !tcp.allows_bypass() {
             return None;
         }
-        let settings = ShmSettings::default()
+        let mut settings = ShmSettings::default()
             .silence_timeout(tcp.silence_timeout)
             .drain_timeout(tcp.drain_timeout);
+        if is_crowded {
+            settings = settings.spin(Duration::ZERO);
+        }
         let shm = ShmTransport::new(settings);
         shm.inspect_err(|error| tracing::debug!(%error, "no shared memory")).ok()
     }

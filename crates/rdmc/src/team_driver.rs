@@ -1,6 +1,7 @@
 //! Progress of a team: the calling thread polls the team's network; between calls a background thread polls.
 
 use std::{
+    hint,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -18,6 +19,10 @@ use crate::{Error, network::Network};
 
 /// How long a call polls without progress before it sleeps: longer than a short operation takes.
 const POLLING: Duration = Duration::from_micros(100);
+
+/// What a call does between two polls before it sleeps: lets another member on the same processor run, or only polls again. Any
+/// other program, too, may keep for milliseconds the processor that was given to it.
+type Pause = fn();
 
 /// The interval at which the background thread polls an idle team, for heartbeats and to close the
 /// links of a failed team.
@@ -55,6 +60,7 @@ pub(crate) struct Driver {
     /// Whether the thread may be waiting in the network.
     thread_polls: AtomicBool,
     interrupt: Interrupt,
+    pause: Pause,
     /// The team's counters when the last call ended.
     counted: Mutex<TeamCounters>,
     /// Whether the thread has to end. `changed` is notified when this is set, and when an operation is started.
@@ -131,6 +137,7 @@ impl Goal {
 struct Loan<'a> {
     team: &'a mut Team<Network>,
     interrupt: &'a Interrupt,
+    pause: Pause,
     is_used: bool,
 }
 
@@ -144,7 +151,8 @@ impl Loan<'_> {
         let Operation { kind, root, bytes, by } = operation;
         match self.team.start(kind, root, bytes, by, Memory::Region(memory)) {
             Ok(number) => {
-                wait(self.team, Goal::Operation(number), &mut [], deadline, self.interrupt)?;
+                let goal = Goal::Operation(number);
+                wait(self.team, goal, &mut [], deadline, self.interrupt, self.pause)?;
                 self.team.take(number);
                 self.is_used = false;
                 Ok(())
@@ -185,8 +193,10 @@ impl Drop for Turn<'_> {
 }
 
 impl Driver {
-    pub(crate) fn new(team: Team<Network>) -> Self {
+    /// `is_crowded`: this host has more members than processors.
+    pub(crate) fn new(team: Team<Network>, is_crowded: bool) -> Self {
         Self {
+            pause: if is_crowded { thread::yield_now } else { hint::spin_loop },
             waker: team.waker(),
             team: Mutex::new(team),
             callers: AtomicUsize::new(0),
@@ -213,7 +223,7 @@ impl Driver {
     /// Errors: the team fails, or the deadline is missed, which fails the team.
     pub(crate) fn join(&self, deadline: Deadline) -> Result<(), Error> {
         let mut turn = self.enter();
-        wait(&mut turn.team, Goal::Ready, &mut [], deadline, &self.interrupt)?;
+        wait(&mut turn.team, Goal::Ready, &mut [], deadline, &self.interrupt, self.pause)?;
         // What it tells others leaves now, and not with the first call.
         turn.team.progress(&mut [], Duration::ZERO);
         Ok(())
@@ -269,13 +279,20 @@ impl Driver {
         let Operation { kind, root, bytes, by } = operation;
         if turn.team.is_long(kind, bytes, by.as_ref()) {
             return transport::lend(memory, |region| {
-                let (team, interrupt) = (&mut *turn.team, &self.interrupt);
-                let loan = Loan { team, interrupt, is_used: true };
+                let (team, interrupt, pause) = (&mut *turn.team, &self.interrupt, self.pause);
+                let loan = Loan { team, interrupt, pause, is_used: true };
                 loan.run(Operation { kind, root, bytes, by }, region, deadline)
             });
         }
         let number = turn.team.start(kind, root, bytes, by, Memory::Lent(memory))?;
-        wait(&mut turn.team, Goal::Operation(number), memory, deadline, &self.interrupt)?;
+        wait(
+            &mut turn.team,
+            Goal::Operation(number),
+            memory,
+            deadline,
+            &self.interrupt,
+            self.pause,
+        )?;
         turn.team.take(number);
         Ok(())
     }
@@ -303,7 +320,14 @@ impl Driver {
     /// Errors: as [`Driver::call`].
     pub(crate) fn finish(&self, number: u64, deadline: Deadline) -> Result<Vec<u8>, Error> {
         let mut turn = self.enter();
-        wait(&mut turn.team, Goal::Operation(number), &mut [], deadline, &self.interrupt)?;
+        wait(
+            &mut turn.team,
+            Goal::Operation(number),
+            &mut [],
+            deadline,
+            &self.interrupt,
+            self.pause,
+        )?;
         Ok(turn.team.take(number).unwrap_or_default())
     }
 
@@ -353,7 +377,7 @@ impl Driver {
         self.call(barrier, &mut [], deadline)?;
         let mut turn = self.enter();
         turn.team.leave()?;
-        wait(&mut turn.team, Goal::End, &mut [], deadline, &self.interrupt)
+        wait(&mut turn.team, Goal::End, &mut [], deadline, &self.interrupt, self.pause)
     }
 
     /// Ends the thread, and the links of a team that was not closed: the team then fails at all other members.
@@ -417,6 +441,7 @@ fn wait<T: Transport>(
     memory: &mut [u8],
     deadline: Deadline,
     interrupt: &Interrupt,
+    pause: Pause,
 ) -> Result<(), Error> {
     let mut moved = (team.moved_at(), Instant::now());
     while !goal.is_reached(team)? {
@@ -432,8 +457,7 @@ fn wait<T: Transport>(
         if team.moved_at() != moved.0 {
             moved = (team.moved_at(), now);
         } else if now < moved.1 + POLLING {
-            // Lets another member on the same processor run.
-            thread::yield_now();
+            pause();
         } else if goal.is_reached(team)? {
             // By a word, which does not count as a move.
             break;
@@ -540,7 +564,7 @@ mod tests {
 
         fn wait(&mut self, goal: Goal, interrupt: &Interrupt) -> Result<(), Error> {
             let deadline = Deadline::after(Duration::from_secs(5));
-            wait(&mut self.second, goal, &mut [], deadline, interrupt)
+            wait(&mut self.second, goal, &mut [], deadline, interrupt, thread::yield_now)
         }
 
         fn sleeps(&self) -> usize {

@@ -1,6 +1,6 @@
 //! Settings of a team.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, thread, time::Duration};
 
 use collective::Ways;
 use team::WriteEnds;
@@ -101,10 +101,36 @@ impl TeamSettings {
         made
     }
 
+    /// Returns whether more members than this host has processors have this one's address.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let ip = |address: &SocketAddr| address.ip();
+        let own = self.members.get(self.rank as usize).map(ip);
+        let near = self.members.iter().filter(|&address| Some(ip(address)) == own).count();
+        thread::available_parallelism().is_ok_and(|processors| near > processors.get())
+    }
+
     /// Returns the linked member to whom a write takes as long as between most: one on another host, if there is one.
     fn probed(&self, linked: &[u32]) -> Option<u32> {
         let ip = |rank: u32| self.members.get(rank as usize).map(SocketAddr::ip);
         let other = linked.iter().find(|&&rank| ip(rank) != ip(self.rank));
         other.or(linked.first()).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_crowded_by_members_of_its_own() {
+        let processors = thread::available_parallelism().unwrap().get();
+        let is_crowded = |near: usize, others: usize| {
+            let address = |host: u8, port: usize| SocketAddr::from(([10, 0, 0, host], port as u16));
+            let members = (0..near).map(|port| address(1, port));
+            let members = members.chain((0..others).map(|port| address(2, port)));
+            TeamSettings::new(1, members.collect(), 0).is_crowded()
+        };
+        assert!(!is_crowded(processors, 1000));
+        assert!(is_crowded(processors + 1, 0));
     }
 }

@@ -11,7 +11,7 @@ use transport::{
 };
 
 use crate::{
-    driver::{FIRST_ID, ShmTransport, pause},
+    driver::{FIRST_ID, ShmTransport},
     error::ShmError,
     offer::ShmLink,
 };
@@ -165,7 +165,7 @@ impl<T: Watched + OneSidedWrites> Transport for Beside<T> {
                 return;
             }
             if now < moved + self.shm.spin() {
-                pause(now.saturating_duration_since(moved));
+                std::hint::spin_loop();
             } else {
                 let soonest = until.into_iter().chain(self.other.next_tick()).min();
                 is_woken = self.shm.sleep(now, soonest);

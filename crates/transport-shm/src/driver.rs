@@ -15,9 +15,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 /// The most that one post can carry: that of other transports, so that all accept the same blocks.
 const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// How long a wait keeps its processor for itself: longer than an answer takes from a peer that runs on another one.
-const SPIN_ALONE: Duration = Duration::from_micros(5);
-
 /// The first identifier of an endpoint: below are those of a transport beside this one.
 pub(crate) const FIRST_ID: u64 = 1 << 63;
 
@@ -144,11 +141,6 @@ impl ShmTransport {
     }
 }
 
-/// Passes a moment of a wait that has polled for this long in vain: what it waits for may need this processor.
-pub(crate) fn pause(idle: Duration) {
-    if idle < SPIN_ALONE { std::hint::spin_loop() } else { std::thread::yield_now() }
-}
-
 impl Transport for ShmTransport {
     type Link = ShmLink;
 
@@ -236,7 +228,7 @@ impl Transport for ShmTransport {
                 return;
             }
             if now < moved + self.settings.spin {
-                pause(now.saturating_duration_since(moved));
+                std::hint::spin_loop();
             } else if self.sleep(now, until) {
                 self.progress(Instant::now());
                 self.hand_out(completions);
