@@ -30,6 +30,7 @@ impl Failed {
     ) -> Self {
         let (in_place, now) = (transfers.in_place(), transport.now());
         transfers.staging.clear();
+        transfers.outbox.clear();
         let Transfers { watermark, peers, settings, .. } = transfers;
         let word = Word::Failed(notice.clone());
         let mut notified = BTreeSet::new();

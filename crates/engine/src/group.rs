@@ -366,8 +366,10 @@ impl Group {
             self.transfers.verify(transport)?;
         }
         self.transfers.grant(transport)?;
-        self.wait_times
-            .note(self.transfers.waits().obstacle(&self.transfers.staging), transport.now());
+        self.wait_times.note(
+            self.transfers.waits().obstacle(&self.transfers.outbox, &self.transfers.staging),
+            transport.now(),
+        );
         self.transfers.messages.timeline.note_wait(&self.transfers.relay);
         match &mut self.small {
             Some(small) => small.carry_out(transport, &mut self.transfers)?,

@@ -3,12 +3,12 @@
 //! A block that is sent is read from its file into memory first; a block that arrives is received
 //! into memory, then written to its file, and only then reported to the relay. [`Disks`] reads and
 //! writes, so the thread that makes progress never waits for a disk, and the network never accesses
-//! a file (docs/decisions/storage.md). Sends wait in an [`Outbox`], blocks of files are in
-//! [`FileBlocks`], and with offload whole messages in [`Shadows`].
+//! a file (docs/decisions/storage.md). Blocks of files are in [`FileBlocks`], and with offload whole messages in
+//! [`Shadows`].
 
 use std::{sync::Arc, time::Duration};
 
-use relay::{ReceiveId, RelayError, SendId};
+use relay::{ReceiveId, RelayError};
 use transport::{LeaseError, ReadLease, Region, WriteLease};
 
 use crate::{
@@ -16,7 +16,6 @@ use crate::{
     job_list::{JobList, Place, Request, Then},
     jobs::{Disks, Lane, What, Work},
     memory::range,
-    outbox::{Contents, From, Outbox},
     shadows::Shadows,
 };
 
@@ -24,7 +23,6 @@ use crate::{
 pub(crate) struct Staging {
     pub(crate) jobs: JobList,
     pub(crate) blocks: FileBlocks,
-    pub(crate) outbox: Outbox,
     /// With offload only.
     shadows: Option<Shadows>,
 }
@@ -40,7 +38,6 @@ impl Staging {
         Self {
             jobs: JobList::new(disks, lane),
             blocks: FileBlocks::new(block_bytes, made_max),
-            outbox: Outbox::default(),
             shadows: is_offloaded.then(Shadows::default),
         }
     }
@@ -49,7 +46,6 @@ impl Staging {
     pub(crate) fn clear(&mut self) {
         self.jobs.give_up();
         self.blocks.clear();
-        self.outbox.clear();
         self.shadows.iter_mut().for_each(Shadows::clear);
     }
 
@@ -94,26 +90,17 @@ impl Staging {
         Ok(request.map(|request| self.jobs.submit(request, now)).is_some())
     }
 
-    /// Queues a send behind those to the same target.
-    pub(crate) fn queue_send(
+    /// Reads a block of a file into memory, unless it is there or being read. Errors: the file is being written.
+    pub(crate) fn load(
         &mut self,
-        target: u32,
-        id: SendId,
-        block: u32,
-        region: &Region,
         place: Place,
+        file: &Region,
         bytes: u64,
         now: Duration,
     ) -> Result<(), LeaseError> {
-        let from = if region.is_stored() {
-            if let Some(request) = self.blocks.load(place, region, bytes)? {
-                self.jobs.submit(request, now);
-            }
-            From::Block(place, bytes)
-        } else {
-            From::Ready(Contents::Whole(region.read(range(place.1, bytes))?))
-        };
-        self.outbox.queue(target, id, block, from);
+        if let Some(request) = self.blocks.load(place, file, bytes)? {
+            self.jobs.submit(request, now);
+        }
         Ok(())
     }
 

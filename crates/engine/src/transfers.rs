@@ -17,7 +17,7 @@ use crate::{
     memory::range,
     messages::Messages,
     offload::Offload,
-    outbox::{Contents, From},
+    outbox::{Contents, From, Outbox},
     peers::Peers,
     receives::Receives,
     settings::{GroupSettings, check_region},
@@ -40,6 +40,7 @@ pub(crate) struct Transfers {
     pub(crate) counters: Counters,
     /// Blocks between files and the network.
     pub(crate) staging: Staging,
+    pub(crate) outbox: Outbox,
     /// In a group that verifies.
     pub(crate) verification: Option<Verification>,
     credits: Credits,
@@ -73,6 +74,7 @@ impl Transfers {
         let Window { receives, sends } = settings.window;
         let blocks = receives.saturating_add(sends) as usize;
         Ok(Self {
+            outbox: Outbox::default(),
             staging: Staging::new(disks, lane, settings.block_bytes, blocks, offload.is_used()),
             receives: Receives::new(spare_count, settings.block_bytes),
             messages: Messages::new(settings.number, settings.rank, settings.report_blocks),
@@ -381,13 +383,16 @@ impl Transfers {
         self.counters.bytes_sent += bytes;
         let facts = || Facts::of_send(&self.relay, target, id, Some(bytes));
         self.messages.timeline.note("send", facts);
-        if let Some(arriving) = after.and_then(|after| self.receives.arriving(after)) {
-            let contents = Contents::Arriving(arriving.read(bytes as usize)?);
-            self.staging.outbox.queue(target, id, block, From::Ready(contents));
+        let region = self.messages.region(place.0);
+        let from = if let Some(arriving) = after.and_then(|after| self.receives.arriving(after)) {
+            From::Ready(Contents::Arriving(arriving.read(bytes as usize)?))
+        } else if region.is_stored() {
+            self.staging.load(place, &region, bytes, transport.now())?;
+            From::Block(place, bytes)
         } else {
-            let region = self.messages.region(place.0);
-            self.staging.queue_send(target, id, block, &region, place, bytes, transport.now())?;
-        }
+            From::Ready(Contents::Whole(region.read(range(place.1, bytes))?))
+        };
+        self.outbox.queue(target, id, block, from);
         self.post_sends(transport, target)
     }
 
@@ -440,7 +445,7 @@ impl Transfers {
         transport: &mut T,
         target: u32,
     ) -> Result<(), LeaseError> {
-        while let Some(ready) = self.staging.outbox.take_ready(target, &mut self.staging.blocks) {
+        while let Some(ready) = self.outbox.take_ready(target, &mut self.staging.blocks) {
             let (id, block, contents) = ready?;
             let token = Token(id.0);
             self.post(transport, target, |transport, endpoint| match contents {
@@ -523,7 +528,7 @@ impl Transfers {
             Then::Placed { id, spare } => self.placed(id, spare)?,
             Then::Loaded { place } => {
                 self.staging.blocks.loaded(place);
-                for target in self.staging.outbox.targets() {
+                for target in self.outbox.targets() {
                     self.post_sends(transport, target)?;
                 }
             }

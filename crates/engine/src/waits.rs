@@ -2,7 +2,7 @@
 
 use relay::{Obstacle, Relay, Wait};
 
-use crate::{order::Order, settings::GroupSettings, staging::Staging};
+use crate::{order::Order, outbox::Outbox, settings::GroupSettings, staging::Staging};
 
 /// A view of one group at one member.
 #[derive(Clone, Copy)]
@@ -16,10 +16,10 @@ impl<'a> Waits<'a> {
     /// Returns what this member waits for now. Where switches copy, only the receiver that has not
     /// posted a receive for the next block is known, not the one that has not got the last. While
     /// blocks are being read from or written to files here, no neighbour is waited for.
-    pub(crate) fn obstacle(&self, staging: &Staging) -> Option<Obstacle> {
+    pub(crate) fn obstacle(&self, outbox: &Outbox, staging: &Staging) -> Option<Obstacle> {
         let obstacle = self.relay.obstacle();
         let is_local = match obstacle {
-            Some(Obstacle::SendBlocked(_)) => staging.outbox.is_waiting(),
+            Some(Obstacle::SendBlocked(_)) => outbox.is_waiting(),
             Some(Obstacle::ReceiveBlocked(_)) => staging.jobs.moves_blocks(),
             _ => false,
         };

@@ -151,7 +151,7 @@ impl Worker {
         if self.engine.progress(wait, &mut self.events) > 0 {
             self.last_completion = Instant::now();
         }
-        // What others ask came later than what has ended groups here.
+        // First, so that the end of a group is known before requests of other members that came later.
         for (group, message, region) in self.hand_out(due) {
             let accepted = self.engine.accept(group, message, region);
             let _ = self.check_taken(group, accepted);

@@ -1,4 +1,4 @@
-/* Merges the members' answers into those of one peer: in-switch/mcrdma/src/merge.rs, line by line. */
+/* Merges the members' answers into those of one peer, with the results of in-switch/mcrdma/src/merge.rs. */
 #pragma once
 
 #include "packet.h"

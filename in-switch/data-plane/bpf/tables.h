@@ -104,7 +104,7 @@ struct sender {
 	__u32 id;
 	/* Read by the agent alone: whether ARP for the virtual address is answered. */
 	__u32 is_answered;
-	/* The group is. */
+	/* Read by the agent alone: whether the group is traced. */
 	__u32 is_traced;
 	__u32 unused;
 };

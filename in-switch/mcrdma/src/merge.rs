@@ -12,20 +12,20 @@ use crate::{Merging, Source};
 /// A NAK of the same PSN is forwarded once in this time: members that miss the same packet send theirs
 /// almost at once, and each NAK makes the sender go back.
 pub const HOLD_NS: u64 = 200_000;
-/// How many CNPs a member's count lags behind that of forwarded ones at most: so many more than are forwarded it sends before
-/// its own are, if it has become the most congested. By chance any member of several that are congested alike
-/// sends some more than the others for a while: the less they may lag, the more are forwarded of all.
+/// The most CNPs by which a member's count may trail the count of forwarded CNPs. A member that becomes the most congested has at
+/// most this many CNPs absorbed before its own are forwarded. Smaller: a faster reaction, but more CNPs in all when several
+/// members are equally congested, since by chance each sends a few more than the others for a while.
 pub const LAG_MAX: u32 = 32;
-/// A member that has sent no CNP for so long does not lag, and none does when none was forwarded for so long. Longer than a
-/// member of a congested group is silent by chance; a sender's own memory, DCQCN's alpha, fades in 14 ms.
+/// After this long without a CNP of its own, or without any forwarded, a member's count is no longer held back. Longer than the
+/// silence of a congested member by chance; a sender's own memory, DCQCN's alpha, fades in 14 ms.
 pub const SILENCE_NS: u64 = 20_000_000;
 
 /// Between CNPs of a member whose packets are all marked: receivers send one in 50 us (DCQCN's paper, section 3.2), give or take
 /// what queues delay them.
 pub const PACE_NS: RangeInclusive<u64> = 40_000..=60_000;
-/// After so many such intervals in a row a member's count catches up, once: its link has become the tightest just now. Members
-/// whose links have been congested for long send one or two CNPs in a millisecond. Where receivers send CNPs faster, counts catch
-/// up soon by themselves.
+/// After this many such intervals in a row a member's count catches up, once: its link has just become the tightest. Members
+/// whose links have been congested for long send only one or two CNPs per millisecond. Where receivers send CNPs faster, counts
+/// catch up soon without this.
 pub const PACED: u32 = 2;
 
 /// How far a member's expected PSN may be ahead of what was forwarded. A sender never has half of the numbers outstanding (IBA 9.7.2), so

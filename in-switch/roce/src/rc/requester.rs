@@ -73,9 +73,9 @@ pub struct Work {
 pub struct Request {
     /// `id` of its message.
     pub id: u64,
-    /// Where in the message they begin.
+    /// Offset of its payload in the message, in bytes.
     pub offset: u32,
-    /// How many they are.
+    /// Length of its payload in bytes.
     pub bytes: u32,
     /// What it is.
     pub opcode: Opcode,
