@@ -123,7 +123,8 @@ pub struct TeamOptions {
     /// Length of a slot in bytes, 64 to 1 MiB; 32 KiB by default.
     pub slot_bytes: u32,
     /// How the ways of operations are chosen: costs, such as `"Tt=0.01,Ts=2"`, or lengths, such as `"degree=3,exchange=0"`
-    /// (docs/internals/schedules.md). By default the fastest by a cost model, with the costs of rank 0's network.
+    /// (docs/internals/schedules.md). By default the fastest by a cost model, with the costs of rank 0's network, which it measures in
+    /// part.
     pub ways: *const c_char,
     /// The time limit for creating the team, in milliseconds; the context's `connect_timeout_ms` by default.
     pub connect_timeout_ms: u64,
