@@ -14,6 +14,8 @@ import sys
 # The paper's cluster, its best block and the blocks that it compares, with the byte of the flag.
 MEMBERS, BLOCK, BLOCKS = 16, 3073, (1025, 2049, 3073, 4097)
 SOURCES = ("measured", "simulated")
+# What rdmc is not compared with as with a peer.
+OWN = ("rdmc", "send/receive", "bare memory")
 # A figure of an operation, and whether it is compared: averages of broadcasts depend on who leaves a barrier first.
 VIEWS = (
     ("broadcast, average", "broadcast", "average_us", False),
@@ -36,6 +38,7 @@ TITLES = {
     "fig12": "Figure 12: allreduce of 16, us:",
     "fig13_14": "Figures 13 and 14: allreduce of many, us, simulated and by the model with the paper's parameters:",
     "layers": "Where the time of an allreduce of 4 bytes between two members over TCP goes, us and counts for each:",
+    "layers_over_shared_memory": "Where the time of an allreduce of 4 bytes between two processes over shared memory goes, us for each:",
     "layers_over_fabrics": "Where the time of an allreduce of 4 bytes between two processes over a fabric goes, us for each:",
 }
 
@@ -94,7 +97,7 @@ def beside(rows, missing):
             return next((us for us, _ in timed(program, length)), None)
 
         def ratio(program, length):
-            peers = [it for it in of_group if it[1] == program[1] and it[2] not in ("rdmc", "send/receive")]
+            peers = [it for it in of_group if it[1] == program[1] and it[2] not in OWN]
             fastest = min((us for us in (best(peer, length) for peer in peers) if us is not None), default=None)
             return divided(default(program, length), fastest)
 
@@ -371,7 +374,7 @@ def main():
         report["all"] = raw["rows"]
     if "times" in raw:
         report |= figures(raw["times"], raw["model"], {row["parameter"]: row["us"] for row in raw["paper"]})
-    report |= {name: raw[name] for name in ("layers", "layers_over_fabrics") if name in raw}
+    report |= {name: raw[name] for name in ("layers", "layers_over_shared_memory", "layers_over_fabrics") if name in raw}
     # A table without rows is left out, but for the first.
     report = rounded({name: value for name, value in report.items() if value or name == "rows"})
     if "--json" in sys.argv[1:]:

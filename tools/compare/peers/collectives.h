@@ -3,7 +3,11 @@
 #ifndef COLLECTIVES_H
 #define COLLECTIVES_H
 
+#include <fcntl.h>
+#include <sched.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "measure.h"
 
@@ -74,6 +78,43 @@ static inline void check_cell(struct cell cell, const float *values, int rank, i
     if (values[index] == element(index, factor)) continue;
     fprintf(stderr, "member %d has a wrong result at element %llu\n", rank, (unsigned long long)index);
     exit(1);
+  }
+}
+
+// A barrier in memory that the processes of all members have mapped (tools/bench/src/collectives/barrier.rs): each has a
+// word, 64 bytes from the next, that counts its arrivals. Passed after the program's own barrier, which completes what it
+// has begun.
+#define BARRIER_BYTES 4096
+
+struct barrier {
+  uint64_t *words;
+  uint64_t arrivals;
+  int rank, ranks, yields;
+};
+
+// PATH is "-" for none.
+static inline struct barrier open_barrier(const char *path, int rank, int ranks) {
+  struct barrier barrier = {NULL, 0, rank, ranks, ranks > sysconf(_SC_NPROCESSORS_ONLN)};
+  if (strcmp(path, "-") == 0) return barrier;
+  const int file = open(path, O_RDWR);
+  void *memory = file < 0 ? MAP_FAILED : mmap(NULL, BARRIER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED || (uint64_t)ranks * 64 > BARRIER_BYTES) {
+    perror(path);
+    exit(2);
+  }
+  barrier.words = (uint64_t *)memory;
+  return barrier;
+}
+
+// Waits until all members have called it as often. Who started the program bounds the wait.
+static inline void pass_barrier(struct barrier *barrier) {
+  if (barrier->words == NULL) return;
+  barrier->arrivals++;
+  __atomic_store_n(&barrier->words[8 * barrier->rank], barrier->arrivals, __ATOMIC_RELEASE);
+  for (int other = 0; other < barrier->ranks; other++) {
+    while (__atomic_load_n(&barrier->words[8 * other], __ATOMIC_ACQUIRE) < barrier->arrivals) {
+      if (barrier->yields) sched_yield();
+    }
   }
 }
 

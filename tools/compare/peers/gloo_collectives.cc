@@ -1,5 +1,5 @@
 // Gloo's broadcast and allreduce over TCP by OSU's rules.
-// Usage: gloo_collectives CELLS WARM_UP BUDGET_US REPEATS_MIN REPEATS_MAX RANK RANKS ADDRESS MEETING_DIRECTORY ALGORITHM
+// Usage: gloo_collectives CELLS WARM_UP BUDGET_US REPEATS_MIN REPEATS_MAX BARRIER RANK RANKS ADDRESS MEETING_DIRECTORY ALGORITHM
 #include <gloo/allreduce.h>
 #include <gloo/barrier.h>
 #include <gloo/broadcast.h>
@@ -20,6 +20,7 @@ struct Member {
   std::shared_ptr<gloo::Context> context;
   gloo::AllreduceOptions::Algorithm algorithm;
   std::vector<float> values, sums;
+  struct barrier shared;
 
   void run(struct cell cell) {
     if (cell.is_broadcast) {
@@ -40,6 +41,7 @@ struct Member {
   void barrier() {
     gloo::BarrierOptions options(context);
     gloo::barrier(options);
+    pass_barrier(&shared);
   }
 
   // Runs the operation on contents that are compared; returns how long it took, in ns.
@@ -88,19 +90,20 @@ static int run(char **argv) {
   struct cell cells[CELLS_MAX];
   struct rule rule;
   uint64_t room = 0;
-  const int count = parse(argv, cells, &rule, &room), rank = atoi(argv[6]);
+  const int count = parse(argv, cells, &rule, &room), rank = atoi(argv[7]), ranks = atoi(argv[8]);
   if (count == 0) return 2;
   gloo::transport::tcp::attr attributes;
-  attributes.hostname = argv[8];
+  attributes.hostname = argv[9];
   auto device = gloo::transport::tcp::CreateDevice(attributes);
-  gloo::rendezvous::FileStore store(argv[9]);
-  auto context = std::make_shared<gloo::rendezvous::Context>(rank, atoi(argv[7]));
+  gloo::rendezvous::FileStore store(argv[10]);
+  auto context = std::make_shared<gloo::rendezvous::Context>(rank, ranks);
   context->setTimeout(std::chrono::minutes(2));
   context->connectFullMesh(store, device);
 
   using Algorithm = gloo::AllreduceOptions::Algorithm;
-  const auto algorithm = strcmp(argv[10], "bcube") == 0 ? Algorithm::BCUBE : Algorithm::UNSPECIFIED;
-  Member member{context, algorithm, std::vector<float>(room / 4), std::vector<float>(room / 4)};
+  const auto algorithm = strcmp(argv[11], "bcube") == 0 ? Algorithm::BCUBE : Algorithm::UNSPECIFIED;
+  Member member{context, algorithm, std::vector<float>(room / 4), std::vector<float>(room / 4),
+                open_barrier(argv[6], rank, ranks)};
   std::vector<std::vector<uint64_t>> times;
   for (int index = 0; index < count; index++) times.push_back(member.measure(cells[index], rule));
   // Printed in the end: it takes processor time, which others need.
@@ -112,7 +115,7 @@ static int run(char **argv) {
 }
 
 int main(int argc, char **argv) {
-  if (argc != 11) return 2;
+  if (argc != 12) return 2;
   try {
     return run(argv);
   } catch (const std::exception &error) {

@@ -1,10 +1,16 @@
-// MPI_Bcast and MPI_Allreduce by OSU's rules. Usage: mpi_collectives CELLS WARM_UP BUDGET_US REPEATS_MIN REPEATS_MAX
+// MPI_Bcast and MPI_Allreduce by OSU's rules. Usage: mpi_collectives CELLS WARM_UP BUDGET_US REPEATS_MIN REPEATS_MAX BARRIER
 #include <mpi.h>
 #include <string.h>
 
 #include "collectives.h"
 
 static int rank, ranks;
+static struct barrier shared;
+
+static void start_together(void) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  pass_barrier(&shared);
+}
 
 static void run(struct cell cell, float *values, float *sums) {
   const int count = (int)(cell.bytes / 4);
@@ -38,7 +44,7 @@ static uint64_t measure(struct cell cell, struct rule rule, float *values, float
   const uint64_t first = agree(warm_up(rule, cell.bytes, elapsed_ns));
   for (uint64_t index = 0; index < first; index++) {
     const uint64_t started_ns = now_ns(CLOCK_MONOTONIC);
-    MPI_Barrier(MPI_COMM_WORLD);
+    start_together();
     run(cell, values, sums);
     elapsed_ns = now_ns(CLOCK_MONOTONIC) - started_ns;
   }
@@ -46,7 +52,7 @@ static uint64_t measure(struct cell cell, struct rule rule, float *values, float
   *times = malloc(sizeof(uint64_t) * 2 * count);
   if (*times == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
   for (uint64_t index = 0; index < count; index++) {
-    MPI_Barrier(MPI_COMM_WORLD);
+    start_together();
     (*times)[2 * index] = now_ns(CLOCK_MONOTONIC);
     run(cell, values, sums);
     (*times)[2 * index + 1] = now_ns(CLOCK_MONOTONIC);
@@ -62,8 +68,9 @@ int main(int argc, char **argv) {
   struct cell cells[CELLS_MAX];
   struct rule rule;
   uint64_t room = 0;
-  const int count = argc == 6 ? parse(argv, cells, &rule, &room) : 0;
+  const int count = argc == 7 ? parse(argv, cells, &rule, &room) : 0;
   if (count == 0) MPI_Abort(MPI_COMM_WORLD, 2);
+  shared = open_barrier(argv[6], rank, ranks);
   float *values = calloc(room, 1), *sums = calloc(room, 1);
   if (values == NULL || sums == NULL) MPI_Abort(MPI_COMM_WORLD, 3);
   uint64_t *times[CELLS_MAX], counts[CELLS_MAX];

@@ -1,14 +1,17 @@
 //! The options of `rdmc-bench collectives`.
 
+use std::time::Instant;
+
 use clap::{Parser as _, ValueEnum};
 use plan::size;
 use rdmc::Fabric;
 
-use super::cell::Rule;
+use super::{barrier::Barrier, cell::Rule, contest::Rules};
 use crate::{outcome::Outcome, report::Output};
 
 /// Names that `--only` takes.
-const NAMES: [&str; 7] = ["rdmc", "two-sided", "openmpi4", "openmpi5", "mpich4", "mpich5", "gloo"];
+const NAMES: [&str; 8] =
+    ["rdmc", "two-sided", "bare-memory", "openmpi4", "openmpi5", "mpich4", "mpich5", "gloo"];
 
 /// A part of the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -62,6 +65,9 @@ pub struct Args {
     /// About how many milliseconds one operation with one length is repeated in a turn
     #[arg(long, value_name = "MS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub budget_ms: u64,
+    /// What members pass before each measured operation
+    #[arg(long, value_enum, default_value_t = Barrier::Shared)]
+    pub barrier: Barrier,
     /// Members on hosts of a lab, over links of a known rate (needs root)
     #[arg(long)]
     pub lab: bool,
@@ -88,6 +94,7 @@ impl Args {
             fabrics: self.fabrics.clone(),
             degree: self.degree,
             many: self.many.clone(),
+            barrier: self.barrier,
             lab: self.lab,
             output: self.output,
             short: true,
@@ -95,8 +102,11 @@ impl Args {
         })
     }
 
-    pub fn rule(&self) -> Rule {
-        Rule { warm_up: 10, budget_us: self.budget_ms * 1_000, repeats_min: 3, repeats_max: 1_000 }
+    /// How programs are measured; no turn begins after `until`.
+    pub fn rules(&self, until: Instant) -> Rules {
+        let budget_us = self.budget_ms * 1_000;
+        let rule = Rule { warm_up: 10, budget_us, repeats_min: 3, repeats_max: 1_000 };
+        Rules { rule, barrier: self.barrier, turns: self.turns, until }
     }
 }
 

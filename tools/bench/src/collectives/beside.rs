@@ -7,9 +7,10 @@ use serde_json::json;
 
 use super::{
     args::Args,
+    barrier::Barrier,
     cell::{Cell, Operation},
     contender::{Contender, TeamOptions, Tools},
-    contest::{Entry, Turns, rounds},
+    contest::{Entry, rounds},
     mpi,
     site::with_site,
 };
@@ -32,6 +33,9 @@ fn field(args: &Args) -> Vec<Contender> {
         all.push(team(&Fabric::Tcp, false));
     }
     all.push(Contender::TwoSided);
+    if !args.lab && args.barrier == Barrier::Shared {
+        all.push(Contender::BareMemory);
+    }
     all.extend(["default", "bcube"].map(|algorithm| Contender::Gloo { algorithm }));
     let networks: &[bool] = if args.lab { &[true] } else { &[true, false] };
     for &over_tcp in networks {
@@ -63,12 +67,10 @@ pub fn run(
     for (index, &members) in (1..).zip(&args.members) {
         // Numbers of members have equal parts of the time, and what is left of those before.
         let until = start + Duration::from_secs(60 * args.minutes) * index / count;
-        let turns = Turns { count: args.turns, until };
+        let rules = args.rules(until);
         let mut entries: Vec<Entry> =
             field(args).into_iter().map(|contender| Entry::new(contender, &cells)).collect();
-        with_site(args.lab, members, |site| {
-            rounds(&mut entries, site, tools, &args.rule(), turns, interrupt)
-        })?;
+        with_site(args.lab, members, |site| rounds(&mut entries, site, tools, &rules, interrupt))?;
         for entry in &entries {
             add(report, members, entry);
             missing.extend(entry.trouble.as_ref().map(|reason| {

@@ -1,6 +1,6 @@
 //! What is measured: operations with their lengths, and how often each is repeated.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 /// An operation of all members; the root of a broadcast is rank 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -92,15 +92,30 @@ impl Rule {
     fn in_budget(&self, one: Duration) -> u32 {
         (self.budget_us as f64 / (one.as_secs_f64() * 1e6).max(0.01)) as u32
     }
+}
 
+/// What the members of one turn run.
+#[derive(Debug)]
+pub struct Task<'a> {
+    pub cells: &'a [Cell],
+    pub rule: &'a Rule,
+    /// The barrier that all programs share; none if they have only their own.
+    pub barrier: Option<PathBuf>,
+}
+
+impl Task<'_> {
     /// The arguments of programs that are not Rust, in this order.
-    pub fn words(&self) -> [String; 4] {
-        [
-            self.warm_up.to_string(),
-            self.budget_us.to_string(),
-            self.repeats_min.to_string(),
-            self.repeats_max.to_string(),
-        ]
+    pub fn words(&self) -> Vec<String> {
+        let Rule { warm_up, budget_us, repeats_min, repeats_max } = *self.rule;
+        let barrier = self.barrier.as_ref().map_or("-".to_owned(), |it| it.display().to_string());
+        [list(self.cells)]
+            .into_iter()
+            .chain(
+                [u64::from(warm_up), budget_us, repeats_min.into(), repeats_max.into()]
+                    .map(|it| it.to_string()),
+            )
+            .chain([barrier])
+            .collect()
     }
 }
 

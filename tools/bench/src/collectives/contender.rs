@@ -6,7 +6,8 @@ use clap::ValueEnum;
 use rdmc::{Fabric, Secret};
 
 use super::{
-    cell::{Cell, Rule, list},
+    bare_memory,
+    cell::{Cell, Task, list},
     group::Way,
     mpi::{Mpi, Tuning},
     team_member::SECRET,
@@ -45,6 +46,7 @@ pub struct TeamOptions {
 pub enum Contender {
     Team(TeamOptions),
     TwoSided,
+    BareMemory,
     Mpi { mpi: &'static Mpi, tuning: Tuning, over_tcp: bool },
     Gloo { algorithm: &'static str },
 }
@@ -61,6 +63,7 @@ impl Contender {
         match self {
             Self::Team(_) => "rdmc",
             Self::TwoSided => "two-sided",
+            Self::BareMemory => "bare-memory",
             Self::Mpi { mpi, .. } => mpi.key,
             Self::Gloo { .. } => "gloo",
         }
@@ -71,9 +74,15 @@ impl Contender {
         match self {
             Self::Team(_) => "rdmc",
             Self::TwoSided => "send/receive",
+            Self::BareMemory => "bare memory",
             Self::Mpi { mpi, .. } => mpi.name,
             Self::Gloo { .. } => "Gloo",
         }
+    }
+
+    /// Whether its members are processes of this program.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::Team(_) | Self::TwoSided | Self::BareMemory)
     }
 
     pub fn settings(&self) -> String {
@@ -85,6 +94,7 @@ impl Contender {
                 if all.is_empty() { "default".to_owned() } else { all.join(", ") }
             }
             Self::TwoSided => "binomial".to_owned(),
+            Self::BareMemory => "loads and stores".to_owned(),
             Self::Mpi { tuning, .. } => tuning.name.to_owned(),
             Self::Gloo { algorithm } => (*algorithm).to_owned(),
         }
@@ -100,7 +110,7 @@ impl Contender {
                     (other, _) => other.to_owned(),
                 }
             }
-            Self::Mpi { over_tcp: false, .. } => "shared memory".to_owned(),
+            Self::BareMemory | Self::Mpi { over_tcp: false, .. } => "shared memory".to_owned(),
             _ => "tcp".to_owned(),
         }
     }
@@ -109,6 +119,7 @@ impl Contender {
     pub fn takes(&self, cell: Cell) -> bool {
         match self {
             Self::Mpi { tuning, .. } => tuning.bytes.contains(&cell.bytes),
+            Self::BareMemory => cell.bytes == bare_memory::BYTES,
             _ => true,
         }
     }
@@ -118,18 +129,17 @@ impl Contender {
         &self,
         site: &Site,
         tools: &mut Tools,
-        cells: &[Cell],
-        rule: &Rule,
+        task: &Task<'_>,
     ) -> Outcome<Vec<Launch>> {
-        let words = || [list(cells)].into_iter().chain(rule.words()).collect::<Vec<String>>();
         match self {
-            Self::Team(options) => members(Way::Team, options, site, tools, cells, rule),
-            Self::TwoSided => {
-                members(Way::TwoSided, &TeamOptions::default(), site, tools, cells, rule)
+            Self::Team(options) => members(Way::Team, options, site, tools, task),
+            Self::TwoSided => members(Way::TwoSided, &TeamOptions::default(), site, tools, task),
+            Self::BareMemory => {
+                members(Way::BareMemory, &TeamOptions::default(), site, tools, task)
             }
             Self::Mpi { mpi, tuning, over_tcp } => {
                 let Tools { workspace, wheels } = tools;
-                mpi.launches(tuning, site, workspace, wheels, *over_tcp, words())
+                mpi.launches(tuning, site, workspace, wheels, *over_tcp, task.words())
             }
             Self::Gloo { algorithm } => {
                 let program = tools.workspace.build(&GLOO)?;
@@ -137,7 +147,7 @@ impl Contender {
                 Ok(each_member(&program, site, |rank, address| {
                     let own = [rank.to_string(), site.hosts.len().to_string(), address];
                     let last = [meeting.clone(), (*algorithm).to_owned()];
-                    words().into_iter().chain(own).chain(last).collect()
+                    task.words().into_iter().chain(own).chain(last).collect()
                 }))
             }
         }
@@ -150,12 +160,10 @@ fn members(
     options: &TeamOptions,
     site: &Site,
     tools: &mut Tools,
-    cells: &[Cell],
-    rule: &Rule,
+    task: &Task<'_>,
 ) -> Outcome<Vec<Launch>> {
     let meeting = tools.workspace.meeting()?.display().to_string();
     let way = way.to_possible_value().ok_or("no such way")?.get_name().to_owned();
-    let [warm_up, budget, least, most] = rule.words();
     let program = std::env::current_exe()?;
     let mut launches = each_member(&program, site, |rank, address| {
         let mut pairs = vec![
@@ -164,13 +172,14 @@ fn members(
             ("--members", site.hosts.len().to_string()),
             ("--address", address),
             ("--meeting", meeting.clone()),
-            ("--cells", list(cells)),
-            ("--warm-up", warm_up.clone()),
-            ("--budget-us", budget.clone()),
-            ("--repeats-min", least.clone()),
-            ("--repeats-max", most.clone()),
+            ("--cells", list(task.cells)),
+            ("--warm-up", task.rule.warm_up.to_string()),
+            ("--budget-us", task.rule.budget_us.to_string()),
+            ("--repeats-min", task.rule.repeats_min.to_string()),
+            ("--repeats-max", task.rule.repeats_max.to_string()),
             ("--fabric", options.fabric.to_string()),
         ];
+        pairs.extend(task.barrier.as_ref().map(|path| ("--barrier", path.display().to_string())));
         pairs.extend(options.degree.map(|degree| ("--degree", degree.to_string())));
         pairs.extend(options.slot_bytes.map(|bytes| ("--slot-bytes", bytes.to_string())));
         let words = pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);

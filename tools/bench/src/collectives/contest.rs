@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    cell::{Cell, Rule},
+    barrier::{Barrier, BarrierMemory},
+    cell::{Cell, Rule, Task},
     contender::{Contender, Tools},
     times::{PREFIX, Statistics, TimeTable},
 };
@@ -53,10 +54,17 @@ impl Entry {
         &self,
         site: &Site,
         tools: &mut Tools,
-        rule: &Rule,
+        rules: &Rules,
         interrupt: &Interrupt,
     ) -> Outcome<Vec<Statistics>> {
-        let launches = self.contender.launches(site, tools, &self.cells, rule)?;
+        let shared = match rules.barrier {
+            Barrier::Shared if self.contender.is_own() => Some(BarrierMemory::own()?),
+            Barrier::Shared => Some(BarrierMemory::file(&tools.workspace.meeting()?)?),
+            Barrier::Own => None,
+        };
+        let barrier = shared.as_ref().map(BarrierMemory::path);
+        let task = Task { cells: &self.cells, rule: &rules.rule, barrier };
+        let launches = self.contender.launches(site, tools, &task)?;
         let mut table = TimeTable::new(self.cells.len(), u32::try_from(site.hosts.len())?);
         turn::run(&launches, TURN_TIMEOUT, interrupt, PREFIX, |line| {
             table.note(line)?;
@@ -66,10 +74,14 @@ impl Entry {
     }
 }
 
-/// How many turns each entry has, and when none begins any more.
+/// How entries are measured.
 #[derive(Clone, Copy, Debug)]
-pub struct Turns {
-    pub count: u32,
+pub struct Rules {
+    pub rule: Rule,
+    pub barrier: Barrier,
+    /// How many turns each has.
+    pub turns: u32,
+    /// When no turn begins any more.
     pub until: Instant,
 }
 
@@ -80,12 +92,11 @@ pub fn rounds(
     entries: &mut [Entry],
     site: &Site,
     tools: &mut Tools,
-    rule: &Rule,
-    turns: Turns,
+    rules: &Rules,
     interrupt: &Interrupt,
 ) -> Outcome<()> {
-    let (count, total) = (entries.len(), entries.len() * turns.count as usize);
-    for round in 0..turns.count as usize {
+    let (count, total) = (entries.len(), entries.len() * rules.turns as usize);
+    for round in 0..rules.turns as usize {
         for position in 0..count {
             let index = if round % 2 == 0 { position } else { count - 1 - position };
             let entry = &mut entries[index];
@@ -94,13 +105,13 @@ pub fn rounds(
             if entry.trouble.is_some() || entry.cells.is_empty() {
                 continue;
             }
-            if Instant::now() > turns.until {
+            if Instant::now() > rules.until {
                 if entry.turns.is_empty() {
                     entry.trouble = Some("no time was left for it (--minutes)".to_owned());
                 }
                 continue;
             }
-            match entry.take_turn(site, tools, rule, interrupt) {
+            match entry.take_turn(site, tools, rules, interrupt) {
                 Ok(statistics) => entry.turns.push(statistics),
                 Err(error) => {
                     interrupt.check()?;

@@ -17,7 +17,7 @@ use super::{
     args::Args,
     cell::{Cell, Operation},
     contender::{Contender, TeamOptions, Tools},
-    contest::{Entry, Turns, rounds},
+    contest::{Entry, rounds},
     simulated::World,
     site::with_site,
 };
@@ -124,16 +124,14 @@ fn cells(operations: &BTreeSet<Operation>) -> Vec<Cell> {
 fn measure(args: &Args, tools: &mut Tools, interrupt: &Interrupt) -> Outcome<Times> {
     let (plan, mut times) = (plan(&[]), Vec::new());
     let until = Instant::now() + Duration::from_secs(60 * args.minutes);
-    let turns = Turns { count: args.turns, until };
+    let rules = args.rules(until);
     let counts: BTreeSet<u32> = plan.keys().map(|(members, _)| *members).collect();
     for members in counts {
         let of_count = || plan.iter().filter(|((count, _), _)| *count == members);
         let mut entries: Vec<Entry> = of_count()
             .map(|((_, program), operations)| Entry::new(contender(*program), &cells(operations)))
             .collect();
-        with_site(args.lab, members, |site| {
-            rounds(&mut entries, site, tools, &args.rule(), turns, interrupt)
-        })?;
+        with_site(args.lab, members, |site| rounds(&mut entries, site, tools, &rules, interrupt))?;
         for ((run, _), entry) in of_count().zip(entries) {
             if let Some(trouble) = &entry.trouble {
                 return Err(format!("{}: {trouble}", entry.contender.name()).into());

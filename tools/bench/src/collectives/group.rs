@@ -15,6 +15,8 @@ pub enum Way {
     Team,
     /// Sends and receives along a binomial tree.
     TwoSided,
+    /// Loads and stores of 4 bytes.
+    BareMemory,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -35,6 +37,9 @@ pub struct Args {
     pub cells: Vec<Cell>,
     #[command(flatten)]
     pub rule: Rule,
+    /// The memory of the barrier that all programs share; none unless given
+    #[arg(long)]
+    pub barrier: Option<PathBuf>,
     #[arg(long, default_value_t)]
     pub fabric: Fabric,
     /// Shares no memory with members on this machine

@@ -7,6 +7,8 @@
 //! both.
 
 mod args;
+mod bare_memory;
+mod barrier;
 mod beside;
 mod cell;
 mod contender;
@@ -25,7 +27,7 @@ mod wheels;
 
 use std::{fs, thread};
 
-use self::{args::Part, contender::Tools, wheels::Wheels};
+use self::{args::Part, barrier::Barrier, contender::Tools, wheels::Wheels};
 use crate::{interrupt::Interrupt, outcome::Outcome, peers::workspace::Workspace, report::Report};
 
 pub use self::{
@@ -62,12 +64,12 @@ pub fn run(args: &Args) -> Outcome<()> {
     if args.parts.contains(&Part::Time) {
         layers::run(args, &mut tools.workspace, &interrupt, &mut report)?;
     }
-    notes(&mut report, &load, &tools);
+    notes(&mut report, &load, &tools, args.barrier);
     report.print(&args.output);
     Ok(())
 }
 
-fn notes(report: &mut Report, load: &str, tools: &Tools) {
+fn notes(report: &mut Report, load: &str, tools: &Tools, barrier: Barrier) {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let load: Vec<&str> = load.split(' ').take(3).collect();
     report.note(format!(
@@ -76,11 +78,17 @@ fn notes(report: &mut Report, load: &str, tools: &Tools) {
         load.join(", ")
     ));
     report.note(
-        "A barrier before each repeat. average: a member's mean over repeats, averaged over members. deepest leaf: \
-         from the root's start to the last other member's end. Who leaves the barrier last gets a broadcast soonest, so \
-         that averages of broadcasts depend on the program's barrier; the deepest leaf is compared. p50, p99: of all \
-         members' repeats.",
+        "average: a member's mean over repeats, averaged over members. deepest leaf: from the root's start to the last other \
+         member's end. p50, p99: of all members' repeats.",
     );
+    report.note(match barrier {
+        Barrier::Shared => {
+            "Before each repeat members pass their program's barrier, then one in shared memory, the same for all programs."
+        }
+        Barrier::Own => {
+            "Before each repeat members pass their program's barrier: what is left of it, and who leaves it first, are measured too."
+        }
+    });
     let wheels = tools.wheels.versions();
     let packages = crate::peers::versions(&["openmpi-bin", "mpich", "libgloo-dev"]);
     let installed: Vec<String> = packages.into_iter().chain(wheels).collect();

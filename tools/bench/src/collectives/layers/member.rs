@@ -13,6 +13,7 @@ use rdmc::{Context, ContextSettings, Fabric, Protection, Secret, TeamSettings};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use team::{Team, WriteEnds};
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport, Role};
+use transport_shm::{OFFER_BYTES, Offer, ShmLink, ShmSettings, ShmTransport};
 use transport_tcp::{TcpSettings, TcpTransport};
 
 use super::{
@@ -49,6 +50,12 @@ pub enum Layer {
     TeamSpinning,
     /// Allreduces of the library
     Library,
+    /// Writes over shared memory
+    SharedWrite,
+    /// Allreduces over shared memory
+    SharedTeam,
+    /// Allreduces of the library over shared memory
+    SharedLibrary,
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,7 +79,11 @@ pub fn run(args: &Args) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let [other, lifeline] = streams(args)?;
     let pair: Box<dyn Pair> = match (args.layer, &args.fabric) {
-        (Layer::Library, _) => Box::new(join(args)?),
+        (Layer::Library | Layer::SharedLibrary, _) => Box::new(join(args)?),
+        (Layer::SharedWrite | Layer::SharedTeam, _) => {
+            let transport = ShmTransport::new(ShmSettings::default())?;
+            below_library(args, transport, shared_link(args, &other)?)?
+        }
         (layer @ (Layer::BlockingSockets | Layer::PolledSockets), _) => {
             Box::new(Sockets::new(lifeline, layer == Layer::PolledSockets)?)
         }
@@ -109,7 +120,7 @@ fn below_library<T: Counted + 'static>(
     };
     let ends = match args.layer {
         Layer::Unreported => return Ok(Box::new(Writes::new(transport, link, false, wait)?)),
-        Layer::Reported | Layer::ReportedSpinning => {
+        Layer::Reported | Layer::ReportedSpinning | Layer::SharedWrite => {
             return Ok(Box::new(Writes::new(transport, link, true, wait)?));
         }
         Layer::TeamLastByte => WriteEnds::LastByte,
@@ -140,6 +151,18 @@ fn streams(args: &Args) -> Outcome<[TcpStream; 2]> {
     Ok([one, other])
 }
 
+/// Over memory that both processes have mapped.
+fn shared_link(args: &Args, mut other: &TcpStream) -> Outcome<ShmLink> {
+    if args.rank == 0 {
+        let offer = Offer::make()?;
+        other.write_all(offer.bytes())?;
+        return Ok(offer.accept(TIMEOUT)?);
+    }
+    let mut offer = [0; OFFER_BYTES];
+    other.read_exact(&mut offer)?;
+    Ok(ShmLink::connect(&offer)?)
+}
+
 /// Gives bytes to the other process, and returns its own.
 fn swap(mut stream: &TcpStream, ours: &[u8]) -> Outcome<Vec<u8>> {
     stream.write_all(&u32::try_from(ours.len())?.to_le_bytes())?;
@@ -156,7 +179,7 @@ fn join(args: &Args) -> Outcome<LibraryPair> {
     let secret = Secret::from_hex(&env::var(SECRET)?)?;
     let mut settings = ContextSettings::new(([127, 0, 0, 1], 0).into(), secret);
     settings.fabric = args.fabric.clone();
-    settings.tcp.direct_copies = false;
+    settings.tcp.direct_copies = args.layer == Layer::SharedLibrary;
     settings.protection = Protection::None;
     let context = Context::start(settings)?;
     let name = |rank: u32| format!("member-{rank}");

@@ -56,6 +56,13 @@ const OVER_TCP: [(What, &str); 5] = [
     (What::Own(Layer::Library), "rdmc: an allreduce"),
 ];
 
+const OVER_SHARED_MEMORY: [(What, &str); 4] = [
+    (What::CacheLines, "memory: a number each way, threads"),
+    (What::Own(Layer::SharedWrite), "transport-shm: a write"),
+    (What::Own(Layer::SharedTeam), "team: an allreduce"),
+    (What::Own(Layer::SharedLibrary), "rdmc: an allreduce"),
+];
+
 const OVER_FABRICS: [(What, &str); 10] = [
     (What::CacheLines, "memory: a number each way, threads"),
     (What::PingPong, "fi_pingpong: a message one way"),
@@ -83,6 +90,12 @@ pub fn run(
     if let Some(fabric) = tcp.first() {
         let measured = bench.measure_all(fabric, &OVER_TCP, report)?;
         add_tcp(report, operations, &measured);
+        let measured = bench.measure_all(fabric, &OVER_SHARED_MEMORY, report)?;
+        report.table(
+            "layers_over_shared_memory",
+            "Where the time of an allreduce of 4 bytes between two processes over shared memory goes, us for each:",
+        );
+        measured.iter().for_each(|layer| add_layer(report, operations, layer, None));
     }
     let measured = fabrics
         .into_iter()
@@ -270,21 +283,24 @@ fn add_fabrics(report: &mut Report, operations: u32, measured: &[(&Fabric, Vec<M
         "Where the time of an allreduce of 4 bytes between two processes over a fabric goes, us for each:",
     );
     for (fabric, layers) in measured {
-        for (layer, runs) in layers {
-            let least = runs.iter().map(|run| run.us).fold(f64::INFINITY, f64::min);
-            let sleeps = median_of(runs, |run| run.sleeps as f64 / f64::from(operations));
-            report.row([
-                ("network", json!(fabric.to_string())),
-                ("layer", json!(layer)),
-                ("time_us", number(median_of(runs, |run| run.us))),
-                ("least_us", number(least)),
-                ("sleeps", number(sleeps)),
-            ]);
-        }
+        layers.iter().for_each(|layer| add_layer(report, operations, layer, Some(fabric)));
     }
     report.note(
         "layers_over_fabrics: an allreduce of two members is a write each way, at the same time. By last byte and by words are \
          forced (`TeamSettings::ends`), as no fabric vouches for them. Teams yield between two polls. least: of all turns, which others on \
          the machine disturb less than the median.",
     );
+}
+
+fn add_layer(report: &mut Report, operations: u32, measured: &Measured, fabric: Option<&Fabric>) {
+    let (layer, runs) = measured;
+    let least = runs.iter().map(|run| run.us).fold(f64::INFINITY, f64::min);
+    let sleeps = median_of(runs, |run| run.sleeps as f64 / f64::from(operations));
+    let network = fabric.map(|fabric| ("network", json!(fabric.to_string())));
+    report.row(network.into_iter().chain([
+        ("layer", json!(layer)),
+        ("time_us", number(median_of(runs, |run| run.us))),
+        ("least_us", number(least)),
+        ("sleeps", number(sleeps)),
+    ]));
 }

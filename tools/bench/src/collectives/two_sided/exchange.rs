@@ -132,7 +132,9 @@ impl<T: Transport> Exchange<T> {
         self.operation += 1;
         self.bytes = cell.bytes as usize;
         (self.done, self.is_posted) = (0, false);
-        self.advance()
+        self.advance()?;
+        self.transport.flush();
+        Ok(())
     }
 
     pub fn is_complete(&self) -> bool {
@@ -149,7 +151,10 @@ impl<T: Transport> Exchange<T> {
             self.handle(completion)?;
         }
         self.completions = completions;
-        self.advance()
+        self.advance()?;
+        // What is sent last must not wait for the next operation.
+        self.transport.flush();
+        Ok(())
     }
 
     fn handle(&mut self, completion: Completion) -> Outcome<()> {
