@@ -253,7 +253,7 @@ impl Member {
 
     fn transfers(&mut self, operation: u64) -> Option<&mut Transfers> {
         let index = operation.checked_sub(self.first)?;
-        self.operations.get_mut(index as usize)?.as_mut()?.transfers.as_mut()
+        self.operations.get_mut(index as usize)?.as_mut()?.transfers.as_deref_mut()
     }
 
     fn grants(&mut self, peer: u32) -> &mut Grants {

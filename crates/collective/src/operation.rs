@@ -16,8 +16,8 @@ pub(crate) struct Operation {
     pub(crate) up: Option<Up>,
     pub(crate) down: Option<Down>,
     pub(crate) exchange: Option<Exchange>,
-    /// Those of a long operation.
-    pub(crate) transfers: Option<Transfers>,
+    /// Those of a long operation. Boxed, as operations are moved often.
+    pub(crate) transfers: Option<Box<Transfers>>,
 }
 
 /// Contributions that go up to rank 0, or to the root of a gather.
@@ -64,7 +64,7 @@ impl Operation {
                 };
             }
             Way::Exchange => operation.exchange = Some(Exchange::new(&call, settings)),
-            _ => operation.transfers = Some(routes::transfers(&call, choice, settings)),
+            _ => operation.transfers = Some(Box::new(routes::transfers(&call, choice, settings))),
         }
         operation
     }
@@ -97,7 +97,7 @@ impl Operation {
             down.present == down.pieces && down.children.iter().all(Pieces::are_done)
         });
         let exchanged = self.exchange.as_ref().is_none_or(Exchange::is_complete);
-        up && down && exchanged && self.transfers.as_ref().is_none_or(Transfers::are_complete)
+        up && down && exchanged && self.transfers.as_deref().is_none_or(Transfers::are_complete)
     }
 
     /// Returns the members that have to send something, or to make room for it: first the one that this member needs next. One may

@@ -8,7 +8,8 @@ use transport::Visibility;
 #[non_exhaustive]
 pub enum WriteEnds {
     /// By flags where the transport vouches for what they need and they show earlier than reports
-    /// ([`Visibility`]): short contents by words, others by the last byte. By reports elsewhere.
+    /// ([`Visibility`]): by the last byte, or short contents by words where bytes may become visible out of order. By reports
+    /// elsewhere.
     #[default]
     Auto,
     /// The transport reports every write. Works on every network.
@@ -36,9 +37,9 @@ impl Marks {
     /// Returns what to look at by the setting; `is_aligned` if all slots begin at multiples of eight.
     pub(crate) fn new(ends: WriteEnds, vouched: Visibility, is_aligned: bool) -> Self {
         let (last_byte, words) = match ends {
-            WriteEnds::Auto => {
-                (vouched.early && vouched.in_order, vouched.early && vouched.whole_words)
-            }
+            // One flag takes less time than one in each word.
+            WriteEnds::Auto if vouched.in_order => (vouched.early, false),
+            WriteEnds::Auto => (false, vouched.early && vouched.whole_words),
             WriteEnds::Reports => (false, false),
             WriteEnds::LastByte => (true, false),
             WriteEnds::Words => (false, true),
@@ -74,8 +75,7 @@ mod tests {
             let Marks { last_byte, words } = Marks::new(ends, vouched, is_aligned);
             (last_byte, words)
         };
-        assert_eq!(marks(WriteEnds::Auto, vouched(true, true, true), true), (true, true));
-        assert_eq!(marks(WriteEnds::Auto, vouched(true, true, true), false), (true, false));
+        assert_eq!(marks(WriteEnds::Auto, vouched(true, true, true), true), (true, false));
         assert_eq!(marks(WriteEnds::Auto, vouched(false, true, true), true), (false, true));
         assert_eq!(marks(WriteEnds::Auto, vouched(true, false, true), true), (true, false));
         assert_eq!(marks(WriteEnds::Auto, vouched(true, true, false), true), (false, false));

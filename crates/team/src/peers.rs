@@ -129,6 +129,11 @@ impl Peers {
         Ok(has_found)
     }
 
+    /// Returns whether [`Peers::look`] sees the writes of all members.
+    pub(crate) fn all_show(&self) -> bool {
+        self.all.iter().all(|peer| peer.slots.has_marks())
+    }
+
     /// Returns whether [`Peers::look`] would find something.
     pub(crate) fn show_something(&self) -> bool {
         let shows = |peer: &Peer| Ring::ALL.into_iter().any(|ring| peer.slots.shows_next(ring));

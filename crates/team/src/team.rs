@@ -47,6 +47,8 @@ pub struct Team<T: Transport> {
     buffer: Vec<u8>,
     /// When something has completed or come the last time, or others were told what this member waits for.
     moved_at: Duration,
+    /// Something has come or was started since `moved_at`, which the next poll sets.
+    has_moved: bool,
 }
 
 impl<T: Transport> Team<T> {
@@ -71,6 +73,7 @@ impl<T: Transport> Team<T> {
         let told = Told::new(&settings, now);
         let mut team = Self {
             moved_at: now,
+            has_moved: false,
             transport,
             core,
             peers,
@@ -147,7 +150,7 @@ impl<T: Transport> Team<T> {
                 Store::Lent
             }
         };
-        self.moved_at = self.transport.now();
+        self.has_moved = true;
         let number = self.core.called();
         self.operations.push(store, by);
         let outcome = self.core.start(call).map(drop);
@@ -194,7 +197,7 @@ impl<T: Transport> Team<T> {
         self.transport.poll(&mut completions, wait);
         // Words of others that wait, too, are no progress: those who hear them have to tell what they wait for themselves.
         let is_word = |completion: &Completion| matches!(completion, Completion::Control { .. });
-        if !completions.iter().all(is_word) {
+        if std::mem::take(&mut self.has_moved) || !completions.iter().all(is_word) {
             self.moved_at = self.transport.now();
         }
         for completion in completions.drain(..) {
@@ -205,6 +208,25 @@ impl<T: Transport> Team<T> {
         self.carry_out(lent);
         self.tell_what_is_awaited();
         self.transport.flush();
+    }
+
+    /// Returns whether [`Team::glance`] sees all that others write, so that it is enough for a while.
+    pub fn shows_writes(&self) -> bool {
+        self.phase == Phase::Open && self.blocked.is_empty() && self.peers.all_show()
+    }
+
+    /// Takes writes that show without a poll (`transport::Visibility`), and carries out what has become possible. Takes a small
+    /// part of the time of [`Team::progress`], and does nothing else that this does. Returns whether anything had come; `lent`
+    /// is as there.
+    pub fn glance(&mut self, lent: &mut [u8]) -> bool {
+        match self.peers.look(&mut self.core) {
+            Ok(false) => return false,
+            Ok(true) => self.has_moved = true,
+            Err(fault) => self.fail_on(Err(fault)),
+        }
+        self.carry_out(lent);
+        self.transport.flush();
+        true
     }
 
     /// Returns whether an operation is complete at this member.

@@ -13,6 +13,7 @@ use crate::simulated::{call, is_folded, is_result, memory_for};
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Several looks at a write while its bytes become visible.
 const LOOK: Duration = Duration::from_nanos(300);
+const GLANCES: u32 = 10;
 const SEEDS: u64 = 8;
 const OPERATIONS: u64 = 35;
 
@@ -48,8 +49,18 @@ struct Scene {
     seed: u64,
     planted: Option<PlantedBug>,
     is_deaf: bool,
-    /// Members that have nothing to do look again only when their transport has something to report.
-    sleeps: bool,
+    looks: Looks,
+}
+
+/// How members that have nothing to do go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Looks {
+    /// They poll again and again.
+    Polls,
+    /// They look at memory where writes show there, and poll now and then.
+    Glances,
+    /// They poll again only when their transport has something to report.
+    Sleeps,
 }
 
 /// How a run ended.
@@ -70,7 +81,7 @@ fn placement(in_order: bool, whole_words: bool) -> Option<Placement> {
 impl Scene {
     fn new(placement: Option<Placement>, ends: WriteEnds, seed: u64) -> Self {
         let members = 2 + (seed % 6) as u32;
-        Self { placement, ends, members, seed, planted: None, is_deaf: false, sleeps: false }
+        Self { placement, ends, members, seed, planted: None, is_deaf: false, looks: Looks::Polls }
     }
 
     fn settings(&self, rank: u32) -> TeamSettings {
@@ -111,10 +122,10 @@ impl Scene {
                 }
             }
         }
-        if self.sleeps {
-            sleep_and_wake(&net, &mut teams);
-        } else {
-            look_often(&net, &mut teams);
+        match self.looks {
+            Looks::Polls => look_often(&net, &mut teams),
+            Looks::Glances => glance_often(&net, &mut teams),
+            Looks::Sleeps => sleep_and_wake(&net, &mut teams),
         }
         self.outcome(teams)
     }
@@ -170,6 +181,22 @@ fn look_often(net: &SimNet, teams: &mut [Team<Listening>]) {
     }
 }
 
+/// Between two polls of a member are many looks at its memory, of which some find something where writes show.
+fn glance_often(net: &SimNet, teams: &mut [Team<Listening>]) {
+    let (mut shows, mut found) = (false, false);
+    while !are_done(teams) && net.now() < PATIENCE {
+        for _ in 0..GLANCES {
+            net.run_until(net.now() + LOOK);
+            for team in teams.iter_mut().filter(|team| team.shows_writes()) {
+                shows = true;
+                found |= team.glance(&mut []);
+            }
+        }
+        teams.iter_mut().for_each(|team| team.progress(&mut [], Duration::ZERO));
+    }
+    assert_eq!(shows, found);
+}
+
 /// Members sleep until their transport has something to report.
 fn sleep_and_wake(net: &SimNet, teams: &mut [Team<Listening>]) {
     let mut are_awake = vec![true; teams.len()];
@@ -205,12 +232,12 @@ fn every_way_is_right_where_the_network_keeps_what_it_needs() {
             whole_words.then_some(WriteEnds::Words),
         ];
         for ends in ways.into_iter().flatten() {
-            for sleeps in [false, true] {
+            for looks in [Looks::Polls, Looks::Glances, Looks::Sleeps] {
                 let wrong = wrong(|seed| Scene {
-                    sleeps,
+                    looks,
                     ..Scene::new(placement(in_order, whole_words), ends, seed)
                 });
-                assert_eq!(wrong, [], "{ends:?} {in_order} {whole_words} {sleeps}");
+                assert_eq!(wrong, [], "{ends:?} {in_order} {whole_words} {looks:?}");
             }
         }
     }

@@ -143,6 +143,9 @@ impl Outgoing {
     /// Returns whether anything was written.
     pub(crate) fn advance(&mut self, completed: &mut Vec<Completion>) -> bool {
         self.complete_placed(completed);
+        if !self.is_waiting() {
+            return false;
+        }
         let mut has_written = false;
         loop {
             self.write_words();
