@@ -15,7 +15,7 @@ use rustls::{
         danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     },
     crypto::{
-        CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls13_signature_with_raw_key,
+        CryptoProvider, WebPkiSupportedAlgorithms, aws_lc_rs, verify_tls13_signature_with_raw_key,
     },
     pki_types::{
         CertificateDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
@@ -37,7 +37,7 @@ const PKCS8_PREFIX: [u8; 16] =
 
 /// Makes the TLS client that connects to a listener at `peer`.
 pub(crate) fn connector(secret: &Secret, peer: IpAddr) -> Result<Connection, Error> {
-    let (provider, twin) = (Arc::new(ring::default_provider()), Twin::of(secret)?);
+    let (provider, twin) = (Arc::new(aws_lc_rs::default_provider()), Twin::of(secret)?);
     let key = Arc::new(AlwaysResolvesClientRawPublicKeys::new(Arc::clone(&twin.own)));
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
@@ -52,7 +52,7 @@ pub(crate) fn connector(secret: &Secret, peer: IpAddr) -> Result<Connection, Err
 
 /// Makes the TLS server for an accepted connection.
 pub(crate) fn listener(secret: &Secret) -> Result<Connection, Error> {
-    let (provider, twin) = (Arc::new(ring::default_provider()), Twin::of(secret)?);
+    let (provider, twin) = (Arc::new(aws_lc_rs::default_provider()), Twin::of(secret)?);
     let key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(Arc::clone(&twin.own)));
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
@@ -76,10 +76,10 @@ impl Twin {
         let mut encoded = Zeroizing::new([0; PKCS8_PREFIX.len() + 32]);
         encoded[..PKCS8_PREFIX.len()].copy_from_slice(&PKCS8_PREFIX);
         encoded[PKCS8_PREFIX.len()..].copy_from_slice(&*secret.identity_seed());
-        let key = ring::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(&encoded[..]))?;
+        let key = aws_lc_rs::sign::any_eddsa_type(&PrivatePkcs8KeyDer::from(&encoded[..]))?;
         let public = key.public_key().ok_or(Error::General("a key without public half".into()))?;
         let shown = vec![CertificateDer::from(public.to_vec())];
-        let provider: CryptoProvider = ring::default_provider();
+        let provider: CryptoProvider = aws_lc_rs::default_provider();
         let algorithms = provider.signature_verification_algorithms;
         Ok(Self { own: Arc::new(CertifiedKey::new(shown, key)), algorithms })
     }

@@ -204,7 +204,7 @@ fn a_peer_with_a_secret_and_one_with_certificates_are_refused() {
 /// TLS without a certificate, by rustls itself.
 #[test]
 fn a_peer_without_a_certificate_is_refused() {
-    use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto::ring, pki_types};
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, crypto::aws_lc_rs, pki_types};
     use std::io::{Read, Write};
 
     let authority = Authority::new("one");
@@ -215,7 +215,7 @@ fn a_peer_without_a_certificate_is_refused() {
     let mut roots = RootCertStore::empty();
     let pem = fs::read(&files.authorities).unwrap();
     roots.add(pki_types::pem::PemObject::from_pem_slice(&pem).unwrap()).unwrap();
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)

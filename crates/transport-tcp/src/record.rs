@@ -19,7 +19,7 @@
 
 use std::{hint::black_box, io::IoSliceMut};
 
-use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
@@ -94,13 +94,14 @@ impl RecordKey {
         Ok(bytes)
     }
 
-    /// Returns whether the tag is that of the body; decrypts the body if encryption was agreed.
-    fn open(&self, body: &mut [u8], tag: [u8; TAG_BYTES], encrypted: bool) -> bool {
-        if !encrypted {
-            return equal(&self.tag(body), &tag);
+    /// Returns the body, if the tag behind it is that of the body; decrypted if encryption was agreed.
+    fn open<'a>(&self, sealed: &'a mut [u8], encrypted: bool) -> Option<&'a [u8]> {
+        if encrypted {
+            let (cipher, nonce) = self.cipher().ok()?;
+            return cipher.open_in_place(nonce, Aad::empty(), sealed).ok().map(|body| &*body);
         }
-        let Ok((cipher, nonce)) = self.cipher() else { return false };
-        cipher.open_in_place_separate_tag(nonce, Aad::empty(), Tag::from(tag), body, 0..).is_ok()
+        let (body, tag) = sealed.split_last_chunk()?;
+        equal(&self.tag(body), tag).then_some(body)
     }
 
     fn tag(&self, body: &[u8]) -> [u8; TAG_BYTES] {
@@ -193,20 +194,15 @@ impl Opener {
             Some((_, bytes)) => RECORD_HEAD_BYTES + bytes + TAG_BYTES,
             None => RECORD_HEAD_BYTES,
         };
-        let Some((key, bytes)) = self.opened.take_if(|_| whole_bytes <= ahead.len()) else {
+        let Some((key, _)) = self.opened.take_if(|_| whole_bytes <= ahead.len()) else {
             self.make_space(whole_bytes);
             return Ok(None);
         };
         let record = &mut self.buffer[self.start..][..whole_bytes];
         self.start += whole_bytes;
         self.records.number += 1;
-        let (body, tag) = record[RECORD_HEAD_BYTES..].split_at_mut(bytes);
-        let mut expected = [0; TAG_BYTES];
-        expected.copy_from_slice(tag);
-        if !key.open(body, expected, self.records.encrypted) {
-            return Err(BadTag::Body(number));
-        }
-        Ok(Some(body))
+        let body = key.open(&mut record[RECORD_HEAD_BYTES..], self.records.encrypted);
+        body.map(Some).ok_or(BadTag::Body(number))
     }
 
     /// Makes space for the rest of a record of this length, and for at least one byte.

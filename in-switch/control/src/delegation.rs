@@ -17,7 +17,7 @@ use mcrdma::{
 use prost::Message;
 use rustls::{
     RootCertStore, SignatureScheme,
-    crypto::{WebPkiSupportedAlgorithms, ring},
+    crypto::{WebPkiSupportedAlgorithms, aws_lc_rs},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 use session::certificates::{Certificates, is_certificate_for};
@@ -177,7 +177,7 @@ fn is_for(certificate: &CertificateDer<'_>, address: IpAddr) -> bool {
 }
 
 fn algorithms() -> WebPkiSupportedAlgorithms {
-    ring::default_provider().signature_verification_algorithms
+    aws_lc_rs::default_provider().signature_verification_algorithms
 }
 
 #[cfg(test)]

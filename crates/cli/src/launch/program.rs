@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use ring::digest::{Context, SHA256};
+use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::failure::Failure;
 

@@ -5,7 +5,7 @@ use std::{fmt, fs::File, path::PathBuf, sync::Arc};
 use rustls::{
     ClientConfig, Error as TlsError, RootCertStore, ServerConfig,
     client::Resumption,
-    crypto::ring,
+    crypto::aws_lc_rs,
     pki_types::ServerName,
     server::{NoServerSessionStorage, WebPkiClientVerifier},
     sign::{CertifiedKey, SingleCertAndKey},
@@ -96,7 +96,7 @@ fn connecting(
     own: &Arc<CertifiedKey>,
     authorities: &Arc<RootCertStore>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])?
         .with_root_certificates(Arc::clone(authorities))
@@ -112,7 +112,7 @@ fn listening(
     authorities: &Arc<RootCertStore>,
     allowed: Vec<ServerName<'static>>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let issued =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(authorities), Arc::clone(&provider))
             // The names of the authorities are not disclosed to unauthenticated peers.

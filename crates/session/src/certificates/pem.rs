@@ -4,7 +4,7 @@ use std::{fs::File, io::Read, path::Path, sync::Arc};
 
 use rustls::{
     Error as TlsError, InconsistentKeys, RootCertStore,
-    crypto::ring,
+    crypto::aws_lc_rs,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     sign::CertifiedKey,
 };
@@ -33,7 +33,7 @@ pub(crate) fn own_certificate(
         };
         wrong(key, format!("no private key in it ({error}); {remedy}"))
     })?;
-    let own = CertifiedKey::from_der(chain, private, &ring::default_provider());
+    let own = CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider());
     own.map(Arc::new).map_err(|error| match error {
         TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             wrong(key, format!("is not the key of the certificate in {}", certificate.display()))
