@@ -23,11 +23,11 @@ use crate::{
 /// How receivers are started and reached.
 #[derive(Debug, clap::Args)]
 pub struct Hosting {
-    /// Protection of blocks over TCP: authenticate, encrypt or none
+    /// Protection of blocks: encrypt or none
     ///
-    /// authenticate: every host checks blocks before it uses or relays them; encrypt: blocks are also encrypted,
-    /// which implies the fabric tcp; none: for measurements and trusted networks. Control connections are always
-    /// encrypted. [default: authenticate; none with --local]
+    /// By default blocks over TCP are encrypted, and every host checks them before it uses or relays them; networks such as RDMA
+    /// carry blocks without protection. encrypt: blocks are sent over TCP only; none: for measurements and trusted networks.
+    /// Control connections are always encrypted. With --local the default is none.
     #[arg(long, value_name = "HOW", value_parser = protections(), hide_possible_values = true, help_heading = USUAL)]
     protect: Option<Protection>,
 
@@ -175,8 +175,8 @@ impl Hosting {
 
     /// The protection of blocks. By default none on one machine, where it would cost much of the speed and detect
     /// nothing (docs/decisions/links.md).
-    pub fn protection(&self, local: bool) -> Protection {
-        self.protect.unwrap_or(if local { Protection::None } else { Protection::default() })
+    pub fn protection(&self, local: bool) -> Option<Protection> {
+        self.protect.or(local.then_some(Protection::None))
     }
 
     /// Settings for these hosts, with these options.

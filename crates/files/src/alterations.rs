@@ -196,7 +196,7 @@ fn push(
     settings.advertise = Some(ROOT.into());
     settings.algorithm = Some(Algorithm::Chain);
     // Otherwise a link that changes bytes fails; a relay that does has the keys of its links.
-    settings.protection = Protection::None;
+    settings.protection = Some(Protection::None);
     let stream = Stream::open(settings, StreamSettings::default()).unwrap();
     let (consumers, honest) = ([(); HOSTS].map(|()| Consumer::default()), Changes::new(0));
     let receivers: Vec<_> = (0..HOSTS)

@@ -515,7 +515,7 @@ impl Context {
         let link = |(rank, wire): (u32, Wire)| {
             let link = match wire {
                 Wire::Shared(reserved) => Ok(Link::Shared(reserved)),
-                Wire::Own(own) => Link::of_own(*own, self.settings.protection, end.clone()),
+                Wire::Own(own) => Link::of_own(*own, self.settings.tcp_protection(), end.clone()),
             };
             let address = addresses[rank as usize];
             link.map(|link| (rank, link)).map_err(|cause| Error::Member {
@@ -536,8 +536,8 @@ impl Context {
             let allowed = "tcp for groups that switches copy";
             return Err(Error::setting("fabric", self.settings.fabric.name(), allowed));
         }
-        if self.settings.protection == Protection::Encrypt {
-            let allowed = "another, or let the members relay: switches copy blocks unchanged";
+        if self.settings.protection == Some(Protection::Encrypt) {
+            let allowed = "none, or let the members relay: switches copy blocks unchanged";
             return Err(Error::setting("protection", Protection::Encrypt, allowed));
         }
         if self.settings.rate_max.is_some() {

@@ -44,9 +44,9 @@ pub struct ContextSettings {
     /// The network that carries the blocks; the same at all members. With every fabric, members
     /// connect, authenticate each other and detect each other's failure over TCP.
     pub fabric: Fabric,
-    /// How blocks are protected in transit; the same at all members. With a fabric other than TCP
-    /// this applies to heartbeats only, which are sent over TCP.
-    pub protection: Protection,
+    /// How blocks are protected in transit; the same at all members. `None`, the default: encrypted over TCP; blocks over other
+    /// fabrics and those that switches copy are not protected. [`Protection::Encrypt`] refuses these.
+    pub protection: Option<Protection>,
     /// The settings of TCP.
     pub tcp: TcpSettings,
     /// The maximum rate in bytes per second at which this context sends, and at which it receives, over
@@ -84,7 +84,7 @@ impl ContextSettings {
             streams: 1,
             connect_timeout: Duration::from_secs(30),
             fabric: Fabric::default(),
-            protection: Protection::default(),
+            protection: None,
             tcp: TcpSettings::default(),
             rate_max: None,
             peers: None,
@@ -133,7 +133,7 @@ impl ContextSettings {
     /// Sets [`ContextSettings::protection`].
     #[must_use]
     pub fn protection(mut self, protection: Protection) -> Self {
-        self.protection = protection;
+        self.protection = Some(protection);
         self
     }
 
@@ -192,12 +192,16 @@ impl ContextSettings {
         if self.streams != 1 {
             return Err(Error::setting("streams", self.streams, format!("1 over {fabric}")));
         }
-        if self.protection == Protection::Encrypt {
-            let allowed = format!(
-                "another protection (the fabric {fabric} does not encrypt), or the fabric tcp"
-            );
-            return Err(Error::setting("protection", self.protection, allowed));
+        if self.protection == Some(Protection::Encrypt) {
+            let allowed =
+                format!("none, as the fabric {fabric} does not encrypt; or the fabric tcp");
+            return Err(Error::setting("protection", Protection::Encrypt, allowed));
         }
         Ok(())
+    }
+
+    /// The protection of TCP connections.
+    pub(crate) fn tcp_protection(&self) -> Protection {
+        self.protection.unwrap_or_default()
     }
 }

@@ -335,9 +335,7 @@ fn protected(
     streams: Vec<(TcpStream, SessionKeys)>,
     protection: Protection,
 ) -> Result<TcpLink, LinkError> {
-    let keys = |keys: SessionKeys| {
-        StreamKeys::new(*keys.sending, *keys.receiving, protection == Protection::Encrypt)
-    };
+    let keys = |keys: SessionKeys| StreamKeys::new(*keys.sending, *keys.receiving);
     match protection {
         Protection::None => TcpLink::new(streams.into_iter().map(|(stream, _)| stream).collect()),
         _ => TcpLink::protected(streams.into_iter().map(|(s, k)| (s, keys(k))).collect()),

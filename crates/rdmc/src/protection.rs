@@ -17,23 +17,20 @@ pub enum Protection {
     /// No protection: only TCP's 16-bit checksum detects corruption, and an attacker on the path can read and
     /// change the data. For trusted networks and for measurements.
     None,
-    /// Each member on the path authenticates every byte before using it: without the secret, data cannot be
-    /// changed, replayed or omitted undetected.
+    /// AES-128-GCM: each member on the path authenticates every byte before it uses it. Without the secret, data cannot be
+    /// read, and cannot be changed, replayed or omitted undetected.
     #[default]
-    Authenticate,
-    /// As [`Protection::Authenticate`], with encryption.
     Encrypt,
 }
 
 impl Protection {
     /// All values.
-    pub const ALL: [Self; 3] = [Self::None, Self::Authenticate, Self::Encrypt];
+    pub const ALL: [Self; 2] = [Self::None, Self::Encrypt];
 
-    /// Returns `none`, `authenticate` or `encrypt`.
+    /// Returns `none` or `encrypt`.
     pub fn name(self) -> &'static str {
         match self {
             Self::None => "none",
-            Self::Authenticate => "authenticate",
             Self::Encrypt => "encrypt",
         }
     }
@@ -49,8 +46,9 @@ impl FromStr for Protection {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        Self::ALL.into_iter().find(|protection| protection.name() == text).ok_or_else(|| {
-            Error::setting("protection", format!("{text:?}"), "none, authenticate or encrypt")
-        })
+        Self::ALL
+            .into_iter()
+            .find(|protection| protection.name() == text)
+            .ok_or_else(|| Error::setting("protection", format!("{text:?}"), "none or encrypt"))
     }
 }

@@ -86,7 +86,7 @@ fn explicit_settings_of_the_root_reach_members_that_leave_them_open() {
 /// Without shared connections questions go on connections of their own.
 #[test]
 fn members_agree_without_shared_connections() {
-    let world = World::start_with(6, |settings| settings.protection = Protection::None);
+    let world = World::start_with(6, |settings| settings.protection = Some(Protection::None));
     let groups = world.join_to_receive(|rank| open(1)(rank).root(5).message_bytes(3 << 20));
     assert!(taken(&groups).windows(2).all(|pair| pair[0] == pair[1]));
     send(&groups, 5);

@@ -94,7 +94,7 @@ fn world(
 ) -> (World, Relay) {
     let mut world = World::start_with(members, |settings| {
         settings.fabric = Fabric::Tcp;
-        settings.protection = protection;
+        settings.protection = Some(protection);
         settings.connect_timeout = Duration::from_secs(patience_s);
     });
     let relay = relay(world.addresses[0]);
@@ -124,24 +124,23 @@ const INSIDE: usize = 100_000;
 
 #[test]
 fn a_flipped_bit_is_detected_named_and_not_relayed() {
-    for protection in [Protection::Authenticate, Protection::Encrypt] {
-        let (world, _relay) = world(3, protection, 30, |to| Relay::before(to, flip(false, INSIDE)));
-        let groups = world.join(chain(1, 3));
-        groups[0].0.try_send(Region::from_vec(contents(0, MESSAGE_BYTES))).unwrap();
-        for (rank, (_, events)) in groups.iter().enumerate() {
-            let (before, failure) = events_until_the_end(events);
-            let failure = failure.expect("it fails everywhere");
-            assert_eq!(failure.kind, FailureKind::Corrupt, "{failure}");
-            // Each end of the link names the other as the cause.
-            let ends = (failure.member, failure.reporter);
-            let own = [(Some(1), 0), (Some(0), 1)];
-            assert!(if rank < 2 { ends == own[rank] } else { own.contains(&ends) }, "{failure}");
-            assert!(failure.detail.contains("at step"), "no step: {failure}");
-            let whole = before.iter().any(|event| matches!(event, Event::Complete(..)));
-            assert!(rank == 0 || !whole, "member {rank} has a message: {before:?}");
-        }
-        world.close();
+    let (world, _relay) =
+        world(3, Protection::Encrypt, 30, |to| Relay::before(to, flip(false, INSIDE)));
+    let groups = world.join(chain(1, 3));
+    groups[0].0.try_send(Region::from_vec(contents(0, MESSAGE_BYTES))).unwrap();
+    for (rank, (_, events)) in groups.iter().enumerate() {
+        let (before, failure) = events_until_the_end(events);
+        let failure = failure.expect("it fails everywhere");
+        assert_eq!(failure.kind, FailureKind::Corrupt, "{failure}");
+        // Each end of the link names the other as the cause.
+        let ends = (failure.member, failure.reporter);
+        let own = [(Some(1), 0), (Some(0), 1)];
+        assert!(if rank < 2 { ends == own[rank] } else { own.contains(&ends) }, "{failure}");
+        assert!(failure.detail.contains("at step"), "no step: {failure}");
+        let whole = before.iter().any(|event| matches!(event, Event::Complete(..)));
+        assert!(rank == 0 || !whole, "member {rank} has a message: {before:?}");
     }
+    world.close();
 }
 
 /// Shows that the relay of the test above changes bytes.
@@ -241,15 +240,15 @@ fn a_replayed_session_is_refused() {
 
 #[test]
 fn members_with_different_protection_are_refused_with_the_reason() {
-    let protections = Mutex::new(vec![Protection::Encrypt, Protection::Authenticate]);
+    let protections = Mutex::new(vec![Protection::None, Protection::Encrypt]);
     let world = World::start_with(2, |settings| {
         settings.fabric = Fabric::Tcp;
-        settings.protection = protections.lock().unwrap().pop().unwrap();
+        settings.protection = protections.lock().unwrap().pop();
         settings.connect_timeout = Duration::from_secs(5);
     });
     for (group, _) in world.join_results(chain(1, 2), |_| Recorder) {
         let error = group.map(drop).unwrap_err().to_string();
-        assert!(error.contains("protection of links: authenticate here, encrypt there"), "{error}");
+        assert!(error.contains("protection of links: encrypt here, none there"), "{error}");
     }
     world.close();
 }
@@ -258,9 +257,12 @@ fn members_with_different_protection_are_refused_with_the_reason() {
 fn a_fabric_that_does_not_encrypt_is_refused_when_asked_to() {
     let mut settings = common::context_settings(&Secret::random().unwrap());
     settings.fabric = Fabric::libfabric("verbs");
-    settings.protection = Protection::Encrypt;
+    settings.protection = Some(Protection::Encrypt);
     let error = rdmc::Context::start(settings).map(drop).unwrap_err().to_string();
-    assert!(error.contains("the fabric verbs does not encrypt), or the fabric tcp"), "{error}");
+    assert!(
+        error.contains("none, as the fabric verbs does not encrypt; or the fabric tcp"),
+        "{error}"
+    );
 }
 
 /// Peers without the secret hold as many connections as they get, and open new ones continuously.

@@ -39,11 +39,11 @@ fn use_group(world: &World, number: u64) {
 /// With every kind of contexts: such as share connections, and such as do not.
 #[test]
 fn contexts_of_all_kinds_meet() {
-    let kinds = [Protection::None, Protection::Authenticate, Protection::Encrypt];
+    let kinds = [Protection::None, Protection::Encrypt];
     for (streams, protection) in [1, 3].into_iter().flat_map(|s| kinds.map(|kind| (s, kind))) {
         let world = World::start_with(3, |settings| {
             settings.streams = streams;
-            settings.protection = protection;
+            settings.protection = Some(protection);
         });
         thread::scope(|scope| {
             for numbers in [1..6, 10..16] {
@@ -260,7 +260,7 @@ fn one_member_tries_again(protection: Protection, impatient: u32) {
 
 #[test]
 fn a_member_that_tries_again_does_not_harm_its_neighbours() {
-    for protection in [Protection::None, Protection::Authenticate] {
+    for protection in [Protection::None, Protection::Encrypt] {
         one_member_tries_again(protection, 1);
     }
 }
@@ -269,7 +269,7 @@ fn a_member_that_tries_again_does_not_harm_its_neighbours() {
 #[test]
 fn a_member_that_had_accepted_may_try_again() {
     if common::fabric() == Fabric::Tcp {
-        one_member_tries_again(Protection::Authenticate, 0);
+        one_member_tries_again(Protection::Encrypt, 0);
     }
 }
 

@@ -136,7 +136,7 @@ fn world_over(network: &(Fabric, Protection)) -> World {
     let (fabric, protection) = network;
     World::start_with(MEMBERS as usize, |settings| {
         settings.fabric = fabric.clone();
-        settings.protection = *protection;
+        settings.protection = Some(*protection);
     })
 }
 
@@ -245,7 +245,7 @@ fn only_the_storage_thread_of_a_group_accesses_its_files() {
         let ((fabric, protection), progress) = &network;
         let world = World::start_with(MEMBERS as usize, |settings| {
             settings.fabric = fabric.clone();
-            (settings.protection, settings.progress) = (*protection, *progress);
+            (settings.protection, settings.progress) = (Some(*protection), *progress);
         });
         let algorithms = Algorithm::ALL.into_iter().filter(|&it| it != Algorithm::InSwitch);
         for (number, algorithm) in (1..).zip(algorithms) {

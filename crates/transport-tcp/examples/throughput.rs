@@ -4,7 +4,7 @@
 //! `cargo run --release -p rdmc-transport-tcp --example throughput -- [GiB] [KiB per block ...]`
 //!
 //! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`, `DIRECT=1` (blocks are copied
-//! directly, and not sent through loopback), `SHARED=1` (by a channel of a shared connection), `PROTECT` (`none`, `authenticate`, `encrypt`; all three without it, and the processor time that each takes).
+//! directly, and not sent through loopback), `SHARED=1` (by a channel of a shared connection), `PROTECT` (`none`, `encrypt`; both without it, and the processor time that each takes).
 
 use std::{
     error::Error,
@@ -44,7 +44,7 @@ fn main() -> Outcome<()> {
             println!("{block_kib:5} KiB   with credits {:6.2} GB/s", rate(total_bytes, seconds));
         }
         let wanted = std::env::var("PROTECT").ok();
-        for protection in ["none", "authenticate", "encrypt"] {
+        for protection in ["none", "encrypt"] {
             if wanted.as_ref().is_none_or(|wanted| wanted == protection) {
                 report(total_bytes, block_bytes, protection)?;
             }
@@ -86,7 +86,7 @@ fn link(
     if protection == "none" {
         return Ok(TcpLink::new(streams)?);
     }
-    let keys = || StreamKeys::new([sending; 32], [receiving; 32], protection == "encrypt");
+    let keys = || StreamKeys::new([sending; 32], [receiving; 32]);
     Ok(TcpLink::protected(streams.into_iter().map(|stream| (stream, keys())).collect())?)
 }
 

@@ -32,7 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const EXPOSED: u8 = 1;
 const POSTED: u8 = 2;
 const PROTECTED: u8 = 4;
-const ENCRYPTED: u8 = 8;
 /// The peer is this process, whose memory may be read where the system lets it: what follows may refer to it. Not
 /// on protected or shared connections.
 const NEIGHBOUR: u8 = 32;
@@ -54,7 +53,7 @@ pub fn frames(bytes: &[u8]) -> bool {
     let link = if kind & PROTECTED == 0 {
         ours.into()
     } else {
-        let keys = StreamKeys::new([1; 32], [2; 32], kind & ENCRYPTED != 0);
+        let keys = StreamKeys::new([1; 32], [2; 32]);
         TcpLink::protected(vec![(ours, keys)]).expect("one stream")
     };
     let endpoint = if kind & SHARED != 0 {
@@ -87,8 +86,7 @@ pub fn frames(bytes: &[u8]) -> bool {
     if kind & (NEIGHBOUR | PROTECTED | SHARED) == NEIGHBOUR {
         become_neighbour(&mut transport, &mut peer, &mut proof).expect("an answer");
     }
-    let sealed =
-        (kind & PROTECTED != 0 && kind & RAW == 0).then(|| records(bytes, kind & ENCRYPTED != 0));
+    let sealed = (kind & PROTECTED != 0 && kind & RAW == 0).then(|| records(bytes));
     let completions = listen(&mut transport, &mut peer, sealed.as_deref().unwrap_or(bytes));
     check(endpoint, &completions, posted)
 }
@@ -123,8 +121,8 @@ fn become_neighbour(
 }
 
 /// Puts frames into records, as a peer with the keys does.
-fn records(bytes: &[u8], encrypted: bool) -> Vec<u8> {
-    let mut sealer = Sealer::new([2; 32].into(), encrypted);
+fn records(bytes: &[u8]) -> Vec<u8> {
+    let mut sealer = Sealer::new([2; 32].into());
     let sealed = bytes.chunks(1024).map(|frames| {
         let mut record = [&[0; RECORD_HEAD_BYTES], frames].concat();
         sealer.seal(&mut record).expect("its length is valid");
@@ -224,8 +222,7 @@ mod tests {
             ("blocks", [&[POSTED][..], &blocks.concat(), &word].concat()),
             ("write", [&[EXPOSED][..], &write].concat()),
             ("bye", ended),
-            ("record", [&[protected][..], &blocks.concat()].concat()),
-            ("encrypted", [&[protected | ENCRYPTED][..], &blocks.concat(), &word].concat()),
+            ("record", [&[protected][..], &blocks.concat(), &word].concat()),
         ];
         // Nothing is mapped at the lowest addresses.
         let reference = |bytes, block| {
@@ -259,7 +256,7 @@ mod tests {
         let between = [&between.concat()[..], &channel(3), &data(&[2; 40], true, 0)].concat();
         let between = [&[POSTED | SHARED][..], &channel(3), &between].concat();
         seeds.push(("between-segments", between));
-        let on_the_way = records(&blocks.concat(), false);
+        let on_the_way = records(&blocks.concat());
         seeds.push(("on-the-way", [&[protected | RAW][..], &on_the_way].concat()));
         testing::replay("tcp_frames", &seeds, frames);
     }

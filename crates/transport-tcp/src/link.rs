@@ -36,27 +36,23 @@ pub(crate) enum Kind {
     Reserved(EndpointId),
 }
 
-/// The keys of one stream: without them, changing, repeating or removing bytes on the stream is
-/// detected (the endpoint breaks with [`transport::Cause::Corrupt`]). Zeroed in memory when
-/// dropped.
+/// The keys of one stream: without them, bytes on the stream cannot be read, and changing, repeating or removing them is
+/// detected (the endpoint breaks with [`transport::Cause::Corrupt`]). Zeroed in memory when dropped.
 pub struct StreamKeys {
     sending: Zeroizing<[u8; 32]>,
     receiving: Zeroizing<[u8; 32]>,
-    encrypted: bool,
 }
 
 impl StreamKeys {
     /// Makes keys of one stream, one for each direction; neither may ever be used for another. The
-    /// peer has them in the opposite order, with the same `encrypted`, which selects whether
-    /// payload is also confidential.
-    pub fn new(sending: [u8; 32], receiving: [u8; 32], encrypted: bool) -> Self {
+    /// peer has them in the opposite order.
+    pub fn new(sending: [u8; 32], receiving: [u8; 32]) -> Self {
         let (sending, receiving) = (Zeroizing::new(sending), Zeroizing::new(receiving));
-        Self { sending, receiving, encrypted }
+        Self { sending, receiving }
     }
 
     pub(crate) fn into_records(self) -> (Opener, Sealer) {
-        let encrypted = self.encrypted;
-        (Opener::new(self.receiving, encrypted), Sealer::new(self.sending, encrypted))
+        (Opener::new(self.receiving), Sealer::new(self.sending))
     }
 }
 

@@ -1,5 +1,4 @@
-//! Records: authentication of the frames of a protected stream, and encryption if it was agreed
-//! (docs/decisions/links.md).
+//! Records: authentication and encryption of the frames of a protected stream (docs/decisions/links.md).
 //!
 //! A protected stream is a sequence of records, with a separate key for each direction; a record
 //! contains whole frames.
@@ -8,14 +7,14 @@
 //! |---|---|
 //! | 0..4 | length of the body in bytes, little endian: 1 to [`RECORD_BYTES_MAX`] |
 //! | 4..20 | tag of that length and of the record's number |
-//! | 20..20+n | the body: frames, as `wire` has them; encrypted or not |
+//! | 20..20+n | the body: frames, as `wire` has them; encrypted |
 //! | 20+n..36+n | tag of the body |
 //!
 //! Both sides count records from 0; the number is not sent. Keyed BLAKE3 of number and length gives
-//! 48 bytes: the first tag, and the record's own key. With that key the second tag is keyed BLAKE3
-//! of the body, or that of AES-128-GCM. So a record that is changed, repeated, removed or reordered
-//! is detected before any of it is used, and a changed length before the body is awaited. Each
-//! record has its own key, so nonces cannot repeat.
+//! 32 bytes: the first tag, and the record's own key for AES-128-GCM, which makes the second tag. So a
+//! record that is changed, repeated, removed or reordered is detected before any of it is used, and a changed length before the
+//! body is awaited. Each record has its own key, so nonces cannot repeat, and a stream of any length stays below the limits of
+//! AES-GCM for one key.
 
 use std::{hint::black_box, io::IoSliceMut};
 
@@ -30,6 +29,8 @@ pub(crate) const RECORD_BYTES_MAX: usize = (64 << 10) + 1024;
 /// The bytes before the body.
 pub(crate) const RECORD_HEAD_BYTES: usize = 4 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
+/// Of AES-128.
+const KEY_BYTES: usize = 16;
 
 /// The length of the read buffer while the peer sends only control words.
 const BUFFER_BYTES_MIN: usize = 1 << 10;
@@ -40,14 +41,13 @@ const BUFFER_BYTES: usize = 2 * (RECORD_HEAD_BYTES + RECORD_BYTES_MAX + TAG_BYTE
 /// One direction of one stream: derives the keys of its records in order.
 struct Numbered {
     key: Zeroizing<[u8; 32]>,
-    encrypted: bool,
     number: u64,
 }
 
 /// The first tag and the key of one record.
 struct RecordKey {
     head_tag: [u8; TAG_BYTES],
-    key: Zeroizing<[u8; 32]>,
+    key: Zeroizing<[u8; KEY_BYTES]>,
 }
 
 /// A record failed its integrity check.
@@ -60,18 +60,18 @@ pub(crate) enum BadTag {
 }
 
 impl Numbered {
-    fn new(key: Zeroizing<[u8; 32]>, encrypted: bool) -> Self {
-        Self { key, encrypted, number: 0 }
+    fn new(key: Zeroizing<[u8; 32]>) -> Self {
+        Self { key, number: 0 }
     }
 
     fn record_key(&self, length: [u8; 4]) -> RecordKey {
-        let mut made = Zeroizing::new([0; TAG_BYTES + 32]);
+        let mut made = Zeroizing::new([0; TAG_BYTES + KEY_BYTES]);
         blake3::Hasher::new_keyed(&self.key)
             .update(&self.number.to_le_bytes())
             .update(&length)
             .finalize_xof()
             .fill(&mut *made);
-        let (mut head_tag, mut key) = ([0; TAG_BYTES], Zeroizing::new([0; 32]));
+        let (mut head_tag, mut key) = ([0; TAG_BYTES], Zeroizing::new([0; KEY_BYTES]));
         head_tag.copy_from_slice(&made[..TAG_BYTES]);
         key.copy_from_slice(&made[TAG_BYTES..]);
         RecordKey { head_tag, key }
@@ -79,11 +79,8 @@ impl Numbered {
 }
 
 impl RecordKey {
-    /// Computes the tag of a body, and encrypts it if that was agreed.
-    fn seal(&self, body: &mut [u8], encrypted: bool) -> Result<[u8; TAG_BYTES], Errno> {
-        if !encrypted {
-            return Ok(self.tag(body));
-        }
+    /// Encrypts a body, and returns its tag.
+    fn seal(&self, body: &mut [u8]) -> Result<[u8; TAG_BYTES], Errno> {
         let (cipher, nonce) = self.cipher()?;
         // This fails only for a body of many gigabytes.
         let tag = cipher
@@ -94,25 +91,15 @@ impl RecordKey {
         Ok(bytes)
     }
 
-    /// Returns the body, if the tag behind it is that of the body; decrypted if encryption was agreed.
-    fn open<'a>(&self, sealed: &'a mut [u8], encrypted: bool) -> Option<&'a [u8]> {
-        if encrypted {
-            let (cipher, nonce) = self.cipher().ok()?;
-            return cipher.open_in_place(nonce, Aad::empty(), sealed).ok().map(|body| &*body);
-        }
-        let (body, tag) = sealed.split_last_chunk()?;
-        equal(&self.tag(body), tag).then_some(body)
-    }
-
-    fn tag(&self, body: &[u8]) -> [u8; TAG_BYTES] {
-        let mut tag = [0; TAG_BYTES];
-        tag.copy_from_slice(&blake3::keyed_hash(&self.key, body).as_bytes()[..TAG_BYTES]);
-        tag
+    /// Returns the decrypted body, if the tag behind it is right.
+    fn open<'a>(&self, sealed: &'a mut [u8]) -> Option<&'a [u8]> {
+        let (cipher, nonce) = self.cipher().ok()?;
+        cipher.open_in_place(nonce, Aad::empty(), sealed).ok().map(|body| &*body)
     }
 
     fn cipher(&self) -> Result<(LessSafeKey, Nonce), Errno> {
         // This fails only for a key of another length.
-        let key = UnboundKey::new(&AES_128_GCM, &self.key[..16]).map_err(|_| Errno::INVAL)?;
+        let key = UnboundKey::new(&AES_128_GCM, &*self.key).map_err(|_| Errno::INVAL)?;
         // Any nonce is safe with a key that is used once.
         Ok((LessSafeKey::new(key), Nonce::assume_unique_for_key([0; 12])))
     }
@@ -128,8 +115,8 @@ fn equal(one: &[u8; TAG_BYTES], other: &[u8; TAG_BYTES]) -> bool {
 pub(crate) struct Sealer(Numbered);
 
 impl Sealer {
-    pub(crate) fn new(key: Zeroizing<[u8; 32]>, encrypted: bool) -> Self {
-        Self(Numbered::new(key, encrypted))
+    pub(crate) fn new(key: Zeroizing<[u8; 32]>) -> Self {
+        Self(Numbered::new(key))
     }
 
     /// Makes a record of the frames that follow [`RECORD_HEAD_BYTES`] of unused space.
@@ -140,7 +127,7 @@ impl Sealer {
         let key = self.0.record_key(length);
         head[..4].copy_from_slice(&length);
         head[4..].copy_from_slice(&key.head_tag);
-        let tag = key.seal(body, self.0.encrypted)?;
+        let tag = key.seal(body)?;
         record.extend_from_slice(&tag);
         self.0.number += 1;
         Ok(())
@@ -159,8 +146,8 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    pub(crate) fn new(key: Zeroizing<[u8; 32]>, encrypted: bool) -> Self {
-        let (records, buffer) = (Numbered::new(key, encrypted), vec![0; BUFFER_BYTES_MIN]);
+    pub(crate) fn new(key: Zeroizing<[u8; 32]>) -> Self {
+        let (records, buffer) = (Numbered::new(key), vec![0; BUFFER_BYTES_MIN]);
         Self { records, buffer, start: 0, end: 0, opened: None }
     }
 
@@ -201,7 +188,7 @@ impl Opener {
         let record = &mut self.buffer[self.start..][..whole_bytes];
         self.start += whole_bytes;
         self.records.number += 1;
-        let body = key.open(&mut record[RECORD_HEAD_BYTES..], self.records.encrypted);
+        let body = key.open(&mut record[RECORD_HEAD_BYTES..]);
         body.map(Some).ok_or(BadTag::Body(number))
     }
 

@@ -124,13 +124,13 @@ mod ipv6 {
     transport_contract::contract_tests!(super::Loopback::new(address(), 1, Default::default()));
 }
 
-mod authenticated {
+mod encrypted {
     use super::{Loopback, Protection};
 
     transport_contract::contract_tests!(Loopback::protected(
         1,
         Default::default(),
-        Protection::Authenticated
+        Protection::Encrypted
     ));
 }
 
@@ -235,7 +235,7 @@ mod shared {
     transport_contract::contract_tests!(Channels(Loopback::protected(
         1,
         Default::default(),
-        Protection::Authenticated
+        Protection::Encrypted
     )));
 }
 
@@ -256,7 +256,7 @@ mod shared_three_streams_in_small_pieces {
 mod shared_and_direct {
     use super::{Channels, Loopback, Protection};
 
-    transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::Authenticated)));
+    transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::Encrypted)));
 }
 
 mod shared_and_unprotected {

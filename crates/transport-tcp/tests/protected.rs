@@ -147,119 +147,104 @@ fn assert_corrupt(whole: &[Completion], completions: &[Completion], what: &str) 
 
 #[test]
 fn untampered_traffic_arrives() {
-    for protection in PROTECTED {
-        let lengths = [1, 100_000, 0, 7];
-        let completions = played(protection, &recorded(protection, &lengths), &lengths);
-        assert_eq!(arrived(&completions).len(), 6, "{completions:?}");
-        let last = completions.last();
-        assert!(matches!(last, Some(Completion::Broken { cause: Cause::ClosedByPeer, .. })));
-    }
+    let protection = Protection::Encrypted;
+    let lengths = [1, 100_000, 0, 7];
+    let completions = played(protection, &recorded(protection, &lengths), &lengths);
+    assert_eq!(arrived(&completions).len(), 6, "{completions:?}");
+    let last = completions.last();
+    assert!(matches!(last, Some(Completion::Broken { cause: Cause::ClosedByPeer, .. })));
 }
 
 #[test]
-fn only_encryption_hides_what_is_sent() {
+fn encryption_hides_what_is_sent() {
     let block: Vec<u8> = (0..64).map(|at| contents(0, at)).collect();
     let shows = |protection| {
         let bytes = recorded(protection, &[64]);
         let has = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
         (has(&block), has(b"first"))
     };
-    assert_eq!(shows(Protection::Authenticated), (true, true));
+    assert_eq!(shows(Protection::None), (true, true));
     assert_eq!(shows(Protection::Encrypted), (false, false));
 }
 
 /// Flips every bit of a short recording.
 #[test]
 fn any_flipped_bit_is_detected() {
-    for protection in PROTECTED {
-        let lengths = [3];
-        let good = recorded(protection, &lengths);
-        let whole = played(protection, &good, &lengths);
-        for bit in 0..good.len() * 8 {
-            let mut bad = good.clone();
-            bad[bit / 8] ^= 1 << (bit % 8);
-            assert_corrupt(&whole, &played(protection, &bad, &lengths), &format!("bit {bit}"));
-        }
+    let protection = Protection::Encrypted;
+    let lengths = [3];
+    let good = recorded(protection, &lengths);
+    let whole = played(protection, &good, &lengths);
+    for bit in 0..good.len() * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        assert_corrupt(&whole, &played(protection, &bad, &lengths), &format!("bit {bit}"));
     }
 }
 
 #[test]
 fn reordered_records_are_refused() {
-    for protection in PROTECTED {
-        let lengths = [10, 70_000];
-        let good = recorded(protection, &lengths);
-        let whole = played(protection, &good, &lengths);
-        let records = records(&good);
-        assert!(records.len() >= 4, "{records:?}");
-        let built_of = |order: &[usize]| -> Vec<u8> {
-            order.iter().flat_map(|&index| good[records[index].clone()].to_vec()).collect()
-        };
-        let all: Vec<usize> = (0..records.len()).collect();
-        for index in 0..records.len() - 1 {
-            let mut orders = [all.clone(), all.clone(), all.clone()];
-            orders[0].swap(index, index + 1);
-            orders[1].insert(index + 1, index);
-            orders[2].remove(index);
-            for order in orders {
-                let completions = played(protection, &built_of(&order), &lengths);
-                assert_corrupt(&whole, &completions, &format!("{order:?}"));
-            }
+    let protection = Protection::Encrypted;
+    let lengths = [10, 70_000];
+    let good = recorded(protection, &lengths);
+    let whole = played(protection, &good, &lengths);
+    let records = records(&good);
+    assert!(records.len() >= 4, "{records:?}");
+    let built_of = |order: &[usize]| -> Vec<u8> {
+        order.iter().flat_map(|&index| good[records[index].clone()].to_vec()).collect()
+    };
+    let all: Vec<usize> = (0..records.len()).collect();
+    for index in 0..records.len() - 1 {
+        let mut orders = [all.clone(), all.clone(), all.clone()];
+        orders[0].swap(index, index + 1);
+        orders[1].insert(index + 1, index);
+        orders[2].remove(index);
+        for order in orders {
+            let completions = played(protection, &built_of(&order), &lengths);
+            assert_corrupt(&whole, &completions, &format!("{order:?}"));
         }
-        let [again, twice] = [&good[records[0].clone()], &good[..]];
-        let replayed = [again, twice].concat();
-        assert_corrupt(&whole, &played(protection, &replayed, &lengths), "replayed from the start");
     }
+    let [again, twice] = [&good[records[0].clone()], &good[..]];
+    let replayed = [again, twice].concat();
+    assert_corrupt(&whole, &played(protection, &replayed, &lengths), "replayed from the start");
 }
 
 #[test]
 fn a_cut_is_a_lost_connection() {
-    for protection in PROTECTED {
-        let lengths = [70_000];
-        let good = recorded(protection, &lengths);
-        let whole = played(protection, &good, &lengths);
-        let records = records(&good);
-        let last = records.last().unwrap().clone();
-        let cuts = [0, 1, 19, 20, 21, records[0].end, good.len() / 2, last.start, last.end - 1];
-        for cut in cuts {
-            let completions = played(protection, &good[..cut], &lengths);
-            let came = arrived(&completions);
-            assert!(came == arrived(&whole)[..came.len()], "{cut}: {completions:?}");
-            let last = completions.last();
-            assert!(
-                matches!(last, Some(Completion::Broken { cause: Cause::Lost(_), .. })),
-                "{cut}"
-            );
-        }
+    let protection = Protection::Encrypted;
+    let lengths = [70_000];
+    let good = recorded(protection, &lengths);
+    let whole = played(protection, &good, &lengths);
+    let records = records(&good);
+    let last = records.last().unwrap().clone();
+    let cuts = [0, 1, 19, 20, 21, records[0].end, good.len() / 2, last.start, last.end - 1];
+    for cut in cuts {
+        let completions = played(protection, &good[..cut], &lengths);
+        let came = arrived(&completions);
+        assert!(came == arrived(&whole)[..came.len()], "{cut}: {completions:?}");
+        let last = completions.last();
+        assert!(matches!(last, Some(Completion::Broken { cause: Cause::Lost(_), .. })), "{cut}");
     }
 }
 
 #[test]
-fn other_keys_modes_and_directions_are_refused() {
+fn other_modes_and_directions_are_refused() {
     let refused = |protection, bytes: &[u8]| {
         let completions = played(protection, bytes, &[10]);
         assert!(arrived(&completions).is_empty(), "{completions:?}");
         let last = completions.last();
         assert!(matches!(last, Some(Completion::Broken { cause: Cause::Corrupt(_), .. })));
     };
-    let [plain, authenticated, encrypted] =
-        [Protection::None, Protection::Authenticated, Protection::Encrypted]
-            .map(|protection| (protection, recorded(protection, &[10])));
-    for (protection, others) in
-        [(authenticated.0, [&plain.1, &encrypted.1]), (encrypted.0, [&plain.1, &authenticated.1])]
-    {
-        others.into_iter().for_each(|bytes| refused(protection, bytes));
-    }
+    refused(Protection::Encrypted, &recorded(Protection::None, &[10]));
     // The end's own bytes are sent back to it.
-    for (protection, bytes) in [authenticated, encrypted] {
-        let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
-        raw.write_all(&bytes).unwrap();
-        let completions = poll_until(&mut transport, ended);
-        let [Completion::Broken { endpoint: broken, cause: Cause::Corrupt(_) }] = completions[..]
-        else {
-            panic!("{completions:?}");
-        };
-        assert_eq!(broken, endpoint);
-    }
+    let protection = Protection::Encrypted;
+    let (mut transport, endpoint, mut raw) = protected_facing_raw(&patient(), protection, true);
+    raw.write_all(&recorded(protection, &[10])).unwrap();
+    let completions = poll_until(&mut transport, ended);
+    let [Completion::Broken { endpoint: broken, cause: Cause::Corrupt(_) }] = completions[..]
+    else {
+        panic!("{completions:?}");
+    };
+    assert_eq!(broken, endpoint);
 }
 
 /// Returns which part of a record a position is in.
@@ -281,10 +266,9 @@ proptest! {
     /// Flips random bits in each part of the records of a long recording.
     #[test]
     fn corruption_anywhere_is_detected(
-        encrypted: bool,
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 0_usize..5, any::<usize>(), 0_u8..8), 1..3),
     ) {
-        let protection = PROTECTED[usize::from(encrypted)];
+        let protection = Protection::Encrypted;
         let lengths = [200_000, 5, 65_536];
         let good = recorded(protection, &lengths);
         let whole = played(protection, &good, &lengths);
@@ -300,8 +284,8 @@ proptest! {
     /// Whatever an unauthenticated peer sends: no panic, each post completes once, and the endpoint
     /// ends once.
     #[test]
-    fn any_bytes_are_refused(encrypted: bool, bytes in proptest::collection::vec(any::<u8>(), 20..200)) {
-        let protection = PROTECTED[usize::from(encrypted)];
+    fn any_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 20..200)) {
+        let protection = Protection::Encrypted;
         let completions = played(protection, &bytes, &[10]);
         prop_assert!(arrived(&completions).is_empty());
         let corrupt = matches!(
@@ -319,7 +303,7 @@ fn nothing_makes_a_record_too_long() {
     const FRAME_BYTES: usize = 16 + CONTROL_BYTES_MAX;
     for left_bytes in 0..FRAME_BYTES - 16 {
         for writes in [false, true] {
-            let (one, other) = protected_pair("127.0.0.1", 1, Protection::Authenticated).unwrap();
+            let (one, other) = protected_pair("127.0.0.1", 1, Protection::Encrypted).unwrap();
             let settings = patient().direct_copies(false);
             let (mut left, mut right) = (transport(&settings), transport(&settings));
             let (from, to) = (left.open(one).unwrap(), right.open(other).unwrap());

@@ -104,7 +104,7 @@ fn neither_direction_exceeds_its_limit_however_links_are_made() {
     let sides = [(limited(RATE), patient()), (patient(), limited(RATE))];
     for (left, right) in &sides {
         for (streams, protection) in
-            [(1, Protection::None), (3, Protection::None), (1, Protection::Authenticated)]
+            [(1, Protection::None), (3, Protection::None), (1, Protection::Encrypted)]
         {
             let mut pair = Pair::new(left, right).connected(1, streams, protection);
             let targets = regions(1, bytes);
@@ -166,7 +166,7 @@ fn endpoints_share_the_limit_in_turn() {
 /// A block waits for tokens; a control word does not.
 #[test]
 fn control_words_do_not_wait() {
-    for protection in [Protection::None, Protection::Authenticated] {
+    for protection in [Protection::None, Protection::Encrypted] {
         let mut pair = Pair::new(&limited(RATE_MAX_LEAST), &patient()).connected(1, 1, protection);
         let (bytes, (from, to)) = (1 << 20, pair.endpoints[0]);
         let (source, targets) = (Region::zeroed(bytes), regions(1, bytes));

@@ -13,7 +13,7 @@ use transport_tcp::{
 use crate::common::*;
 
 /// Protected streams carry records, others frames.
-const KINDS: [Protection; 2] = [Protection::None, Protection::Authenticated];
+const KINDS: [Protection; 2] = [Protection::None, Protection::Encrypted];
 
 const SHORT: Duration = Duration::from_millis(300);
 const PATTERN_BYTES: usize = 251;
@@ -339,7 +339,7 @@ fn a_connection_is_refused_whose_messages_make_no_sense() {
 /// It stays while it has endpoints, however little they do.
 #[test]
 fn a_connection_without_endpoints_ends_after_a_while() {
-    let (one, other) = protected_pair("127.0.0.1", 2, Protection::Authenticated).unwrap();
+    let (one, other) = protected_pair("127.0.0.1", 2, Protection::Encrypted).unwrap();
     let settings = patient();
     let mut idle = transport(&settings.clone().idle_timeout(SHORT));
     let mut peer = transport(&settings);
@@ -376,7 +376,7 @@ fn channels_that_wait_for_byes_are_bounded() {
     let (ours, mut raw) = stream_pair("127.0.0.1").unwrap();
     let settings = patient().silence_timeout(Duration::from_secs(600)).direct_copies(false);
     let mut transport = transport(&settings);
-    let connection = transport.share(link(vec![ours], Protection::Authenticated, true)).unwrap();
+    let connection = transport.share(link(vec![ours], Protection::Encrypted, true)).unwrap();
     std::thread::spawn(move || std::io::copy(&mut raw, &mut std::io::sink()));
     let mut completions = Vec::new();
     for channel in 1..=BOUND {

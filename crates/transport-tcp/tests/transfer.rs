@@ -199,15 +199,14 @@ fn blocks_through_tiny_socket_buffers() {
 
 #[test]
 fn blocks_under_protection() {
-    for protection in PROTECTED {
-        for (segment_bytes, streams) in [(64 << 10, 1), (1 << 20, 3), (7, 2)] {
-            let (left, right) = protected_pair("127.0.0.1", streams, protection).unwrap();
-            converse_over(left, right, &segments(segment_bytes), 30, 200_000);
-        }
-        let tiny = segments(1000).send_buffer_bytes(Some(1));
-        let (left, right) = protected_pair("127.0.0.1", 1, protection).unwrap();
-        converse_over(left, right, &tiny, 15, 20_000);
+    let protection = Protection::Encrypted;
+    for (segment_bytes, streams) in [(64 << 10, 1), (1 << 20, 3), (7, 2)] {
+        let (left, right) = protected_pair("127.0.0.1", streams, protection).unwrap();
+        converse_over(left, right, &segments(segment_bytes), 30, 200_000);
     }
+    let tiny = segments(1000).send_buffer_bytes(Some(1));
+    let (left, right) = protected_pair("127.0.0.1", 1, protection).unwrap();
+    converse_over(left, right, &tiny, 15, 20_000);
 }
 
 #[test]

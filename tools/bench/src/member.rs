@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Outcome<()> {
     let mut settings = ContextSettings::new((args.listen, 0).into(), secret.clone());
     settings.fabric = args.equipment.fabric.clone();
     settings.completion = args.equipment.completion;
-    settings.protection = args.equipment.protection();
+    settings.protection = Some(args.equipment.protection());
     settings.streams = args.equipment.streams.unwrap_or(1);
     settings.tcp.congestion = args.equipment.congestion.clone();
     settings.tcp.direct_copies = !args.equipment.through_sockets;

@@ -159,7 +159,7 @@ impl Member {
         let mut settings = ContextSettings::new((address, 0).into(), secret.clone());
         settings.progress = Progress::Caller;
         settings.fabric = equipment.fabric.clone();
-        settings.protection = equipment.protection();
+        settings.protection = Some(equipment.protection());
         settings.tcp.direct_copies = !equipment.through_sockets;
         settings.connect_timeout = TIMEOUT;
         let context = Arc::new(Context::start(settings)?);

@@ -130,7 +130,7 @@ impl Document {
             window: args.hosting.window,
             streams: args.hosting.streams,
             completion: args.hosting.completion.name(),
-            protection: args.hosting.protection(args.hosts.is_local()).name(),
+            protection: args.hosting.protection(args.hosts.is_local()).unwrap_or_default().name(),
             repeats: args.bandwidth_repeats(),
             round_trips: args.round_trips,
             collective: args.collective(),

@@ -293,7 +293,7 @@ impl Comparison<'_> {
         settings.block_bytes = Some(self.block_bytes);
         settings.rate_max = self.limit.map(|bits| bits / 8);
         settings.local_only = true;
-        settings.protection = self.args.protect;
+        settings.protection = Some(self.args.protect);
         settings.fabric = Some(Fabric::Tcp);
         let source = Source::open(&self.object.path).map_err(Failure::because)?;
         let names: Vec<String> = settings.hosts.iter().map(|host| host.name.clone()).collect();

@@ -11,16 +11,16 @@ use crate::{failure::Failure, help::LISTENING, hosting::protections};
 /// Limits of what roots may request of a receiver that they have not started.
 #[derive(Debug, clap::Args)]
 pub struct LimitOptions {
-    /// Minimum protection of blocks: none, authenticate or encrypt
+    /// Required protection of blocks: encrypt or none
     ///
-    /// encrypt implies the fabric tcp. [default: authenticate; none if all members are on this machine]
+    /// encrypt implies the fabric tcp. [default: encrypt; none if all members are on this machine]
     #[arg(long, value_name = "MINIMUM", value_parser = protections(), hide_possible_values = true,
           conflicts_with = "session", help_heading = LISTENING)]
     protect: Option<Protection>,
 
     /// Networks that blocks may use, such as tcp,verbs or tcp,in-switch
     ///
-    /// tcp can authenticate and encrypt blocks; libfabric providers (verbs, efa, cxi and others) and switches that copy
+    /// Blocks over tcp can be encrypted; libfabric providers (verbs, efa, cxi and others) and switches that copy
     /// (in-switch) cannot. [default: tcp; with --protect none all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = network, conflicts_with = "session",
           help_heading = LISTENING)]

@@ -362,7 +362,7 @@ impl Effects for Io<'_> {
         if self.push.context.get().is_none() {
             let settings = &self.push.settings;
             let only_tcp = settings.streams > 1
-                || settings.protection == Protection::Encrypt
+                || settings.protection == Some(Protection::Encrypt)
                 || settings.rate_max.is_some();
             let fabrics = if only_tcp { vec![Fabric::Tcp] } else { Fabric::candidates() };
             let best = fabrics.into_iter().find(common).unwrap_or_default();

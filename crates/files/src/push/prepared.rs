@@ -137,7 +137,7 @@ impl Prepared {
             root,
             streams: self.settings.streams,
             completion: self.settings.completion.to_string(),
-            protection: self.settings.protection.to_string(),
+            protection: self.settings.protection.unwrap_or_default().to_string(),
             failure_deadline_ms: self.settings.failure_deadline.as_millis() as u32,
             rate_max: self.settings.rate_max,
             join_timeout_ms: self.settings.member_join_timeout().as_millis() as u32,

@@ -110,9 +110,9 @@ pub struct PushSettings {
     pub offload: bool,
     /// How all members wait for completions.
     pub completion: CompletionMode,
-    /// How blocks are protected in transit. Encryption implies the fabric tcp; the file's name and attributes are
-    /// always encrypted.
-    pub protection: Protection,
+    /// How blocks are protected in transit: see [`rdmc::ContextSettings::protection`]. [`Protection::Encrypt`] implies the fabric
+    /// tcp. The file's name and attributes are always encrypted.
+    pub protection: Option<Protection>,
     /// TCP connections to each neighbour, 1 to 8.
     pub streams: u8,
     /// Whether all receivers are on this machine; then the root listens on loopback only.
@@ -165,7 +165,7 @@ impl PushSettings {
             fabric: None,
             offload: false,
             completion: CompletionMode::default(),
-            protection: Protection::default(),
+            protection: None,
             streams: 1,
             local_only: false,
             advertise: None,
@@ -320,7 +320,7 @@ impl PushSettings {
         if self.rate_max.is_some() {
             return refuse("in-switch blocks cannot be limited; use another algorithm");
         }
-        if self.protection == Protection::Encrypt {
+        if self.protection == Some(Protection::Encrypt) {
             return refuse("in-switch blocks cannot be encrypted; use another algorithm");
         }
         Ok(())

@@ -113,7 +113,7 @@ fn terms() -> Terms {
         root: ([127, 0, 0, 1], 7001).into(),
         streams: 1,
         completion: "polling".into(),
-        protection: "authenticate".into(),
+        protection: "encrypt".into(),
         failure_deadline_ms: 5_000,
         rate_max: None,
         join_timeout_ms: 15_000,

@@ -23,7 +23,7 @@ const PORT_MIN: u16 = 1024;
 /// a receiver has no other rights on its host. Decisions only.
 #[derive(Clone, Default, Debug)]
 pub struct RootLimits {
-    /// The least protection of blocks. `None`: authenticated, unless all members are at loopback addresses.
+    /// The least protection of blocks. `None`: encrypted, unless all members are at loopback addresses.
     pub protection_min: Option<Protection>,
     /// Names of the networks ([`rdmc::Fabric::name`], [`IN_SWITCH`]) that blocks may come over. `None`: all if blocks need no
     /// protection, otherwise tcp, the only one that protects them.
@@ -122,12 +122,12 @@ impl RootLimits {
         let protection: Protection =
             terms.protection.parse().map_err(|error: rdmc::Error| error.to_string())?;
         let least = self.protection_min(is_local);
-        if strength(protection) >= strength(least) {
+        if protection == Protection::Encrypt || least == Protection::None {
             return Ok(());
         }
         Err(format!(
-            "this receiver accepts blocks with --protect {least} or more, and the push has --protect {protection}: push \
-             with more, or start the receiver with --protect {protection}"
+            "this receiver accepts blocks with --protect {least}, and the push has --protect {protection}: push with \
+             --protect {least}, or start the receiver with --protect {protection}"
         ))
     }
 
@@ -152,7 +152,7 @@ impl RootLimits {
     fn protection_min(&self, is_local: bool) -> Protection {
         self.protection_min.unwrap_or(match is_local {
             true => Protection::None,
-            false => Protection::Authenticate,
+            false => Protection::Encrypt,
         })
     }
 }
@@ -168,11 +168,6 @@ fn known(members: &[SocketAddr]) -> impl Iterator<Item = &SocketAddr> {
 
 fn is_known(member: &SocketAddr) -> bool {
     *member != GroupSettings::UNKNOWN
-}
-
-/// [`Protection::ALL`] begins with the weakest.
-fn strength(protection: Protection) -> Option<usize> {
-    Protection::ALL.iter().position(|&one| one == protection)
 }
 
 #[cfg(test)]
@@ -208,16 +203,15 @@ mod tests {
 
     #[test]
     fn less_protection_than_accepted_is_refused_with_the_remedy() {
-        use Protection::{Authenticate, Encrypt, None as Bare};
+        use Protection::{Encrypt, None as Bare};
         for (least, root, offered, accepted) in [
             (None, far(), "none", false),
-            (None, far(), "authenticate", true),
             (None, far(), "encrypt", true),
             (None, LOCAL, "none", true),
             (None, "::ffff:127.0.0.1".parse().unwrap(), "none", true),
             (Some(Bare), far(), "none", true),
-            (Some(Authenticate), LOCAL, "none", false),
-            (Some(Encrypt), far(), "authenticate", false),
+            (Some(Encrypt), LOCAL, "none", false),
+            (Some(Encrypt), far(), "none", false),
             (Some(Encrypt), far(), "encrypt", true),
             (None, LOCAL, "nonsense", false),
         ] {
@@ -237,7 +231,7 @@ mod tests {
             (members(&["127.0.0.1:1", "[::1]:2"]), members(&["127.0.0.1:1", "10.0.0.2:2"]));
         assert!(limits(None, None).check_members(&terms("none"), &local, 1).is_ok());
         assert!(limits(None, None).check_members(&terms("none"), &far, 0).is_err());
-        assert!(limits(None, None).check_members(&terms("authenticate"), &far, 0).is_ok());
+        assert!(limits(None, None).check_members(&terms("encrypt"), &far, 0).is_ok());
     }
 
     #[test]
@@ -279,7 +273,7 @@ mod tests {
             messages_in_flight: 1,
             offload: false,
         };
-        let terms = terms("authenticate");
+        let terms = terms("encrypt");
         let check = |limits: RootLimits, algorithm| limits.check_group(&terms, &group(algorithm));
         assert!(check(limits(None, None), Algorithm::Chain).is_ok());
         let refused = check(limits(None, None), Algorithm::InSwitch).unwrap_err();

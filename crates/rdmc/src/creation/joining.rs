@@ -56,10 +56,10 @@ impl Joining {
         offload: Offload,
         context: &ContextSettings,
     ) -> Self {
-        let ContextSettings { streams, fabric, protection, .. } = context;
+        let ContextSettings { streams, fabric, .. } = context;
+        let protection = context.tcp_protection();
         let addresses = &of.members;
-        let terms =
-            GroupTerms::new(made, addresses, *streams, &fabric.name(), offload, *protection);
+        let terms = GroupTerms::new(made, addresses, *streams, &fabric.name(), offload, protection);
         let wants = Wants::Links {
             neighbours: made.neighbours(),
             terms: Terms::Group(terms),
@@ -91,8 +91,8 @@ impl Joining {
         made: &team::TeamSettings,
         context: &ContextSettings,
     ) -> Self {
-        let ContextSettings { fabric, protection, .. } = context;
-        let terms = Terms::Team(TeamTerms::new(of, &fabric.name(), *protection));
+        let fabric = context.fabric.name();
+        let terms = Terms::Team(TeamTerms::new(of, &fabric, context.tcp_protection()));
         Self {
             number: made.number,
             rank: made.core.rank,

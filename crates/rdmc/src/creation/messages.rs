@@ -174,7 +174,7 @@ impl Asks {
 impl Sharing {
     /// Returns what contexts of these settings share; `None` if it is nothing.
     pub(crate) fn of(settings: &ContextSettings) -> Option<Self> {
-        let ContextSettings { streams, protection, .. } = *settings;
+        let (streams, protection) = (settings.streams, settings.tcp_protection());
         (settings.fabric == Fabric::Tcp).then_some(Self { streams, protection })
     }
 }

@@ -295,8 +295,8 @@ mod tests {
         other.fabric = "verbs".into();
         assert!(difference(other).contains("fabric: tcp here, verbs there"));
         let mut other = terms(4, 0, |_| {});
-        other.protection = "encrypt".into();
-        assert!(difference(other).contains("protection of links: authenticate here, encrypt"));
+        other.protection = "none".into();
+        assert!(difference(other).contains("protection of links: encrypt here, none"));
         let mut other = terms(4, 0, |_| {});
         other.offload = true;
         assert!(difference(other).contains("offload: not used here, used there"));

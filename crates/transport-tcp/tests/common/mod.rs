@@ -35,12 +35,8 @@ pub fn link_pair(address: &str, streams: usize) -> io::Result<(TcpLink, TcpLink)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protection {
     None,
-    Authenticated,
     Encrypted,
 }
-
-/// All kinds of protection.
-pub const PROTECTED: [Protection; 2] = [Protection::Authenticated, Protection::Encrypted];
 
 /// Makes one end of a link, with keys for each stream; `first` is true for one end only.
 pub fn link(streams: Vec<TcpStream>, protection: Protection, first: bool) -> TcpLink {
@@ -49,8 +45,7 @@ pub fn link(streams: Vec<TcpStream>, protection: Protection, first: bool) -> Tcp
     }
     let keys = |stream: u8| {
         let [own, other] = if first { [0, 1] } else { [1, 0] };
-        let encrypted = protection == Protection::Encrypted;
-        StreamKeys::new([2 * stream + own; 32], [2 * stream + other; 32], encrypted)
+        StreamKeys::new([2 * stream + own; 32], [2 * stream + other; 32])
     };
     TcpLink::protected(streams.into_iter().zip((0..).map(keys)).collect()).unwrap()
 }

@@ -34,7 +34,7 @@ impl TeamMember {
         settings.fabric = args.fabric.clone();
         settings.tcp.direct_copies = !args.through_sockets;
         // What is measured beside it does not protect what it sends either.
-        settings.protection = Protection::None;
+        settings.protection = Some(Protection::None);
         let context = Context::start(settings)?;
         let name = |rank: u32| format!("member-{rank}");
         meeting::publish(&args.meeting, &name(args.rank), context.address())?;

@@ -16,8 +16,7 @@ pub struct Equipment {
     /// How members wait for completions
     #[arg(long, default_value_t)]
     pub completion: CompletionMode,
-    /// How blocks are protected over TCP: none, authenticate or encrypt. Unless given, they are not,
-    /// since what is measured beside this does not protect them either
+    /// Protection of blocks over TCP: encrypt or none. By default none, as that of what is measured beside this
     #[arg(long, value_name = "HOW")]
     pub protect: Option<Protection>,
     /// Blocks go through sockets, though members on one machine could copy them out of each other's memory

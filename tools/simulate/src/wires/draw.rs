@@ -78,7 +78,7 @@ fn network(dice: &mut Dice) -> WireNetworkPlan {
 
 fn connection(dice: &mut Dice, span_ns: u64, longest: usize) -> ConnectionPlan {
     let is_shared = dice.percent(60);
-    let protections = [Protection::None, Protection::Authenticated, Protection::Encrypted];
+    let protections = [Protection::None, Protection::Encrypted, Protection::Encrypted];
     let protection = dice.pick(&protections);
     let channels = if is_shared { dice.pick(&[1, 1, 2, 2, 3, 5]) } else { 1 };
     let messages = if is_shared { dice.below(4) } else { 0 };

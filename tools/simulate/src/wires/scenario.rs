@@ -62,9 +62,7 @@ pub struct WireEndPlan {
 pub enum Protection {
     /// Not at all.
     None,
-    /// What is altered is detected.
-    Authenticated,
-    /// Also confidential.
+    /// By records.
     Encrypted,
 }
 
@@ -181,9 +179,7 @@ impl ConnectionPlan {
     /// Returns the keys of a stream at one end.
     pub(super) fn keys(&self, connection: usize, stream: usize, end: usize) -> Option<StreamKeys> {
         let key = |from: usize| [(connection * 32 + stream * 2 + from + 1) as u8; 32];
-        let is_encrypted = self.protection == Protection::Encrypted;
-        (self.protection != Protection::None)
-            .then(|| StreamKeys::new(key(end), key(1 - end), is_encrypted))
+        (self.protection != Protection::None).then(|| StreamKeys::new(key(end), key(1 - end)))
     }
 
     /// Returns when the last thing begins that it plans.

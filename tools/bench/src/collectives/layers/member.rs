@@ -180,7 +180,7 @@ fn join(args: &Args) -> Outcome<LibraryPair> {
     let mut settings = ContextSettings::new(([127, 0, 0, 1], 0).into(), secret);
     settings.fabric = args.fabric.clone();
     settings.tcp.direct_copies = args.layer == Layer::SharedLibrary;
-    settings.protection = Protection::None;
+    settings.protection = Some(Protection::None);
     let context = Context::start(settings)?;
     let name = |rank: u32| format!("member-{rank}");
     meeting::publish(&args.meeting, &name(args.rank), context.address())?;
