@@ -79,7 +79,7 @@ pub struct AttributeOptions {
     #[arg(long)]
     pub owner: bool,
 
-    /// Keep the groups of the sources; without root at a host, only groups that the receiver's user belongs to
+    /// Keep the groups of the sources; a receiver that is not root can set only groups of its own user
     #[arg(long)]
     pub group: bool,
 
@@ -168,7 +168,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
-    /// Below RATE, such as 100mbit, the host that delays the others gets its copy after them
+    /// Defer hosts that slow the transfer to less than RATE, such as 100mbit; they get their copies last
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub min_rate: Option<u64>,
 
@@ -189,8 +189,8 @@ pub struct Args {
 
     /// Send a file that is still being written, until it is complete
     ///
-    /// The file is complete 5 s after a writer has closed it, if nothing was written since, or when it is renamed or removed. Then
-    /// it is compared with what was sent.
+    /// The file counts as complete 5 s after a writer has closed it, if nothing has been written since, or when it is renamed or
+    /// removed. It is then compared with what was sent.
     #[arg(long, help_heading = TREES)]
     pub follow: bool,
 
@@ -203,7 +203,7 @@ pub struct Args {
           help_heading = TREES)]
     pub pipe_to: Option<String>,
 
-    /// With --follow: the file is complete when nothing was written for this time, closed or not; 0: when a writer closes it
+    /// With --follow: the file is complete after this time without a write, even if it is open; 0: when a writer closes it
     #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = clap::value_parser!(u64).range(..=604_800),
           help_heading = TREES)]
     pub follow_idle: Option<u64>,
@@ -262,9 +262,9 @@ pub struct Args {
     #[arg(long, conflicts_with = "local", help_heading = STARTING)]
     pub exclude_self: bool,
 
-    /// Admit further receivers: listen on this address for `rdmc receive --join`
+    /// Listen on this address for receivers that join during the push, with `rdmc receive --join`
     ///
-    /// Receivers relay to them what they already have.
+    /// Receivers that joined earlier relay to them what they already have.
     #[arg(long, value_name = "IP:PORT", requires = "credentials", help_heading = LISTENING)]
     pub admit: Option<SocketAddr>,
 

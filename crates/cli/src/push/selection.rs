@@ -76,10 +76,10 @@ impl Args for Patterns {
                  --include that matches decides. A path begins with the name of the source (run/top of the source \
                  /data/run), or with its contents if the source ends with / (top of /data/run/). In a pattern, a leading \
                  / is the start of the path, and a trailing / matches directories only. A pattern with no other / is \
-                 compared with the last name; dir/*** matches dir and everything in it. Excluded directories are not \
+                 compared with the last component of the path; dir/*** matches dir and everything in it. Excluded directories are not \
                  read. A pattern that matches nothing is reported.",
             ))
-            .arg(arg("include", "Do not leave out what matches, although a later --exclude does"))
+            .arg(arg("include", "Include what matches, even if a later --exclude matches it"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -56,7 +56,7 @@ class Group:
     ``__dlpack_device__``. In that case the arrays of all members are on GPUs. An operation runs after work queued on the array's stream
     before, and work queued after the call (or Work.wait) sees the result; the host does not wait for the last copies.
 
-    Calls are allowed on any thread; calls of several threads run one after another. Calls are refused in a child of fork, and in a
+    Calls are allowed on any thread; concurrent calls are serialized. Calls are refused in a child of fork, and in a
     signal handler that interrupted a call on its thread; such a handler may abort the group or raise an exception. A group that is not
     closed ends with the program, which does not wait for its operations.
     """
@@ -75,7 +75,7 @@ class Group:
         """Joins a group, together with all other members; blocks until all have joined.
 
         ``members``: the address of each rank ("10.0.0.1:7000"), the same at all members. ``secret``: 64 hexadecimal digits that only the
-        members know (rdmc.random_secret). ``number``: below 2**32, different from other groups of these addresses. ``fabric``: tcp,
+        members know (rdmc.random_secret). ``number``: below 2**32, unique among the groups of these addresses. ``fabric``: tcp,
         verbs, shm ... ``protection``: for TCP: none, authenticate or encrypt. ``timeout``: for joining and for each operation, in
         seconds; None: 600.
         """
