@@ -190,7 +190,7 @@ impl Hosting {
         let credentials = self.credentials.read(&[])?;
         if listening && credentials.is_none() {
             let what = "receivers that listen (HOST:PORT) need --secret-file with the same secret, or \
-                        --cert, --key and --ca; for another port of ssh name the host alone, and the port in \
+                        --cert, --key and --ca; to use another port for ssh, give only the host here, and the port in \
                         ~/.ssh/config or --launcher";
             return Err(Failure::Usage(what.into()));
         }

@@ -125,8 +125,9 @@ pub struct Args {
     /// Name or address by which roots name this host in --to; with --join, its name in the push
     ///
     /// With --listen, may be given several times: a push whose --to has another HOST, or a port other than this receiver's, fails
-    /// here, as does one whose connection was redirected to this receiver. Use HOST:PORT if another port is forwarded to this one;
-    /// needed behind address translation. [default: the address that roots connect to; with --join, the host name]
+    /// here, as does one whose connection was redirected to this receiver. Use HOST:PORT if another port is forwarded to this one.
+    /// Needed with --secret-file behind address translation. [default: the address that roots connect to; with --join, the host
+    /// name]
     #[arg(long, value_name = "NAME", conflicts_with = "session", value_parser = NonEmptyStringValueParser::new(),
           help_heading = EXPERTS)]
     name: Vec<String>,
@@ -170,7 +171,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (None, [name]) => name.clone(),
         (None, []) => uname().nodename().to_string_lossy().into_owned(),
         (None, _) => {
-            return Err(Failure::Usage("a host has one --name in the push that it joins".into()));
+            return Err(Failure::Usage("with --join, a host has only one --name".into()));
         }
     };
     let names = if args.listen.is_some() { args.name.clone() } else { Vec::new() };
@@ -205,7 +206,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> Result<(), Failure> {
     let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
-        Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
+        Failure::Failed(format!("cannot join a push at {root}: {error} (is one running?)"))
     })?;
     // A certificate has already authenticated the named host.
     let root = matches!(credentials, Credentials::Secret(_)).then(|| channel.peer());
@@ -266,7 +267,7 @@ fn named(host: String) -> Result<String, Failure> {
     }
     env::var(NODE_NAME).map_err(|_| {
         Failure::Failed(format!(
-            "the invitation is for a node of Slurm's, but {NODE_NAME} is not set here"
+            "the invitation is for a Slurm node, but {NODE_NAME} is not set here"
         ))
     })
 }

@@ -183,7 +183,7 @@ fn a_listener_refuses_what_is_too_long_for_it() {
     fs::File::create(place.path("sparse/f")).unwrap().set_len(1 << 30).unwrap();
     for source in ["sparse", "sparse/f"] {
         let push = ["push", source, "--to", &host, "--secret-file", "secret"];
-        place.run(&push).has_failed_with(1, "offers 1 GiB, and this receiver accepts at most");
+        place.run(&push).has_failed_with(1, "offers 1 GiB, but this receiver accepts at most");
     }
     let several = ["push", "sparse", "object", "--to", &host, "--secret-file", "secret"];
     let several = [&several[..], &["--dest", "new"]].concat();
@@ -231,8 +231,8 @@ fn one_root_does_not_take_all_places_and_benches_are_a_choice() {
     let push = ["push", "object", "--to", &host, "--secret-file", "secret"];
     place
         .run(&["bench", "--to", &host, "--secret-file", "secret", "--size", "1KiB"])
-        .has_failed_with(1, "takes part in no measurement; start it with --bench");
-    assert!(busy.next_line().contains("takes part in no measurement"));
+        .has_failed_with(1, "takes no part in measurements; start it with --bench");
+    assert!(busy.next_line().contains("takes no part in measurements"));
     let process = busy.child.id();
     let sessions = || {
         let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
@@ -326,7 +326,7 @@ fn options_of_receivers_that_exclude_each_other_are_named() {
             &["--protect", "encrypt", "--fabric", "tcp,verbs"][..],
             "nothing encrypts blocks over verbs",
         ),
-        (&["--fabric", "verbs:mlx5_0"], "a network without devices: verbs"),
+        (&["--fabric", "verbs:mlx5_0"], "the network's name without devices: verbs"),
         (&["--fabric", "tcp,a b"], "a libfabric provider such as verbs"),
         (&["--protect", "little"], "invalid value 'little'"),
     ] {
@@ -424,11 +424,11 @@ fn a_listener_that_refuses_its_relays_is_given_up_alone() {
         let hosts: Vec<String> = (2..).zip(&listeners).map(to).collect();
         let push = ["push", "object", "--to", &hosts.join(","), "--algorithm", "chain"];
         let outcome = place.run(&[&push[..], &SECRET].concat());
-        outcome.has_failed_with(3, "this receiver has to do with --peers 127.0.0.1/32 only");
+        outcome.has_failed_with(3, "this receiver accepts only --peers 127.0.0.1/32");
         let named = format!("127.0.0.{}", refusing + 1);
-        let line = outcome.err.lines().find(|line| line.contains("has to do with")).unwrap();
+        let line = outcome.err.lines().find(|line| line.contains("accepts only --peers")).unwrap();
         assert!(line.contains(&named), "{outcome:?}");
-        let is_foreign = !line.contains(&format!("and {named} is another host"));
+        let is_foreign = !line.contains(&format!("and {named} is not one of them"));
         assert!(is_foreign, "its own address: {outcome:?}");
         for (host, listener) in (1..).zip(&listeners) {
             let is_copy = place.is_copy(&format!("{}/object", listener.directory));

@@ -287,7 +287,7 @@ fn one_push_at_a_time_owns_a_destination() {
         for host in 0..2 {
             let reason = failure(&second, host);
             let owner = format!("for host host-{host}, by process {}", std::process::id());
-            assert!(reason.contains("is being written already"), "{reason}");
+            assert!(reason.contains("is already being written"), "{reason}");
             assert!(reason.contains(&owner), "{reason}");
         }
         assert_eq!(report.published(), 2, "{report:?}");

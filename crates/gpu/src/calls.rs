@@ -1,4 +1,4 @@
-//! The driver's library, opened when it is asked for, and the calls that are found in it.
+//! The driver's library, loaded on demand, and its functions.
 
 use std::{
     ffi::{CStr, CString, c_char, c_void},

@@ -399,7 +399,7 @@ impl Endpoint {
                 // A call of another thread has it, and ends it.
                 Err(team) => {
                     team.abort("its group was closed during an operation");
-                    Err(Error::TeamCall("an operation of the group is under way".into()))
+                    Err(Error::TeamCall("an operation of the group is in progress".into()))
                 }
             });
             // A call that still joins by it, after an interruption, closes it.

@@ -76,7 +76,7 @@ impl Pending {
 
     fn poll_once(&self, py: Python<'_>, waker: &Waker) -> PyResult<Poll<Option<Py<PyAny>>>> {
         let mut call = lock(&self.call);
-        let future = call.as_mut().ok_or_else(|| invalid(py, "this call has ended before"))?;
+        let future = call.as_mut().ok_or_else(|| invalid(py, "this call has already ended"))?;
         match future.as_mut().poll(&mut Context::from_waker(waker)) {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(outcome) => {

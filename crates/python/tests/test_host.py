@@ -372,8 +372,8 @@ class HostGroups(unittest.TestCase):
             (b'{"call": 7, "operation": "barrier", "root": 0}', "as call 7"),
             (b'{"call": 1, "operation": "broadcast", "root": 0}', "broadcast with root 0"),
             (b"{}", "as call None"),
-            (b"[]", "no message"),
-            (b"\xff", "no message"),
+            (b"[]", "not a message"),
+            (b"\xff", "not a message"),
             (b'{"ended": "make", "rank": "x", "reason": 3}', "3"),
         ]
         for answer, words in answers:

@@ -525,7 +525,10 @@ fn a_prepared_operation_is_repeated() {
                 let region = Region::zeroed(elements * 4);
                 let odd = Region::zeroed(6);
                 let refused = team.prepare_all_reduce(odd, Type::F32, Op::Sum).unwrap_err();
-                assert!(refused.to_string().contains("6 bytes are no whole number"), "{refused}");
+                assert!(
+                    refused.to_string().contains("6 bytes are not a whole number"),
+                    "{refused}"
+                );
                 let by = (Type::I32, Op::Sum);
                 let mut prepared = team.prepare_all_reduce(region.clone(), by.0, by.1).unwrap();
                 for round in 0..10_i32 {

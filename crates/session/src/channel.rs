@@ -386,7 +386,7 @@ impl Channel {
         };
         let unread = self.tls().reader().read(&mut [0]);
         if unread.is_ok() {
-            return Err(peer_error(self.peer, "sent more than was asked of it".into()));
+            return Err(peer_error(self.peer, "sent more than was requested".into()));
         }
         let _ = self.stream.set_read_timeout(None);
         let _ = self.stream.set_write_timeout(None);
@@ -475,14 +475,15 @@ impl Channel {
 }
 
 fn interrupted(address: SocketAddr) -> Error {
-    peer_error(address, "connecting was given up".into())
+    peer_error(address, "connecting was cancelled".into())
 }
 
 /// Replaces the cause of a connection that ended during its handshake by the probable reason.
 fn ended_in_handshake(error: Error) -> Error {
     match error {
         Error::Peer { address, kind: PeerErrorKind::Closed, .. } => {
-            let cause = format!("{}: another secret or certificate?", refusal::HUNG_UP);
+            let cause =
+                format!("{}: does it have another secret or certificate?", refusal::HUNG_UP);
             peer_error_of(PeerErrorKind::HungUp, address, cause)
         }
         other => other,

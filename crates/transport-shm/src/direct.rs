@@ -125,7 +125,7 @@ impl Copies {
     ///
     /// Errors: nobody has asked for a proof.
     pub(crate) fn trust(&mut self, address: u64) -> Result<Result<(), String>, String> {
-        let (process, proof) = self.wanted.take().ok_or("a proof that nobody has asked for")?;
+        let (process, proof) = self.wanted.take().ok_or("an unsolicited proof")?;
         let neighbour = Neighbour::new(process, address, proof);
         Ok(neighbour.map(|neighbour| self.neighbour = Some(neighbour)))
     }

@@ -75,7 +75,7 @@ impl Offer {
                 Err(error) => return Err(ShmError::at("accepting a peer's process")(error)),
             };
             if let Err(error) = self.check(&socket, &until) {
-                tracing::debug!(%error, "a process was turned away");
+                tracing::debug!(%error, "a process was rejected");
                 continue;
             }
             return Ok(ShmLink { socket });

@@ -35,7 +35,7 @@ impl Offered {
     /// sent one before.
     pub(crate) fn place(&mut self, proof: [u8; PROOF_BYTES]) -> Result<u64, String> {
         if !std::mem::take(&mut self.is_introduced) {
-            return Err("a challenge that nobody has asked for".into());
+            return Err("an unsolicited challenge".into());
         }
         Ok(self.proof.insert(Proof::place(proof)).address())
     }

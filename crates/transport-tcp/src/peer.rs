@@ -54,10 +54,10 @@ impl Peer {
                 *self = Self::Named { process: Arc::new(process), listener };
             }
             Self::Named { process, .. } | Self::Known(process) if process.pid() == pid => {}
-            _ => return Err(format!("it says that it is process {pid}, and was another one")),
+            _ => return Err(format!("it claims to be process {pid}, but was another one")),
         }
         let mut proof = [0; PROOF_BYTES];
-        SystemRandom::new().fill(&mut proof).map_err(|_| "no random numbers")?;
+        SystemRandom::new().fill(&mut proof).map_err(|_| "cannot get random numbers")?;
         Ok(proof)
     }
 

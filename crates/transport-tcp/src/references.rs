@@ -62,7 +62,7 @@ impl References {
 
     /// Takes the address at which the peer has placed the proof, as it says. Errors: it was not sent one, or has said so before.
     pub(crate) fn prove(&mut self, address: u64) -> Result<(), String> {
-        let proof = self.wanted.take().ok_or("a proof that nobody has asked for")?;
+        let proof = self.wanted.take().ok_or("an unsolicited proof")?;
         self.placed = Some((address, proof));
         Ok(())
     }

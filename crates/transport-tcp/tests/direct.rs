@@ -213,13 +213,13 @@ fn frames_that_nobody_asked_for() {
     Raw::new().breaks(&frame(COPIED, 0, 0, 0, 0), "to which it was not referred");
     let own = introduction(std::process::id());
     Raw::new().breaks(&[&own[..], &own].concat(), "a second introduction");
-    Raw::new().breaks(&proof(8), "a proof that nobody has asked for");
+    Raw::new().breaks(&proof(8), "an unsolicited proof");
     Raw::new().breaks(&[challenge(), challenge()].concat(), "a second challenge");
     let Some(raw) = Raw::neighbour() else { return };
     raw.breaks(&valid, "no memory was posted");
     let Some(raw) = Raw::neighbour() else { return };
     let again = proof(address(&raw.proof[..]));
-    raw.breaks(&again, "a proof that nobody has asked for");
+    raw.breaks(&again, "an unsolicited proof");
     let settings = patient().direct_copies(false);
     let (mut transport, _, mut socket) = facing_raw(&settings);
     socket.write_all(&frame(READABLE, 0, 0, 0, 0)).unwrap();

@@ -26,8 +26,7 @@ pub enum NoHop {
     },
     /// The route's interface is not among the ports.
     #[error(
-        "the route to {address} is through {interface}, which is none of the switch's ports; add it \
-         to them"
+        "the route to {address} is through {interface}, which is not a port of the switch; add it to them"
     )]
     NotAPort {
         /// The destination.
@@ -105,7 +104,7 @@ impl NoHop {
 #[non_exhaustive]
 pub enum RoutesError {
     /// The kernel refused something.
-    #[error("netlink: cannot {step}: {source}; asking for neighbours takes CAP_NET_ADMIN")]
+    #[error("netlink: cannot {step}: {source}; asking for neighbours needs CAP_NET_ADMIN")]
     Kernel {
         /// What was to be done.
         step: &'static str,
@@ -125,8 +124,7 @@ pub enum RoutesError {
     },
     /// Links or routes changed each time they were read.
     #[error(
-        "netlink: routes changed each of the {times} times that they were read; try again when the \
-         network is calmer"
+        "netlink: routes changed each of the {times} times that they were read; try again when routes change less often"
     )]
     Restless {
         /// How often.

@@ -145,7 +145,7 @@ impl QueuePair {
         });
         moved.map_err(in_words)?;
         if !is_block {
-            return Err("the root has sent something that is no block".into());
+            return Err("the root has sent something that is not a block".into());
         }
         self.sends -= sent;
         if sent > 0 {

@@ -169,7 +169,7 @@ impl QueuePair {
                     let (Some(mut into), Some(immediate), false) =
                         (self.receives.pop_front(), arrival.immediate, arrival.is_write)
                     else {
-                        return Err("the root has sent something that is no block".into());
+                        return Err("the root has sent something that is not a block".into());
                     };
                     // The responder refuses a longer one.
                     into[..bytes].copy_from_slice(&memory[..bytes]);

@@ -72,7 +72,9 @@ impl Lengths {
     /// This many objects in random groups.
     fn draw(&self, objects: u32, groups: usize) -> Outcome<Vec<Object>> {
         if self.mean < self.median || self.longest < self.shortest {
-            return Err("--mean is at least --median, and --longest at least --shortest".into());
+            return Err(
+                "--mean must be at least --median, and --longest at least --shortest".into()
+            );
         }
         let sigma = (2.0 * (self.mean as f64 / self.median as f64).ln()).sqrt();
         let mut random = Random::new(self.seed);

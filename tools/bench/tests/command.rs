@@ -142,7 +142,7 @@ fn files_without_a_summary_are_errors() {
     let file = directory.path().join("trace.json");
     for (text, expected) in [
         ("[\n\n]\n", "no blocks"),
-        ("hello\n", "line 1 is no event of a trace"),
+        ("hello\n", "line 1 is not an event of an rdmc trace"),
         ("[\n{\"ph\":\"M\"}\n]\n", "no blocks"),
     ] {
         std::fs::write(&file, text).unwrap();

@@ -18,13 +18,13 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   rdmc push model.safetensors --to node[01-16]
-      to the same path on 16 hosts, by ssh (with rdmc installed there, or --copy-self)
+      to the same path on 16 hosts, over ssh (with rdmc installed there, or --copy-self)
   rdmc push image.img --to a,b --dest /srv/images/ --remote-rdmc /opt/rdmc/bin/rdmc
       into a directory; rdmc is not in the hosts' PATH
   rdmc push image.img --to a,b --dest /srv/new/ --copy-self --mkdir
       to hosts without rdmc, into a directory that is created if missing
   rdmc push data.tar --to n[1-4] --dest '/scratch/{host}/data.tar' --launcher 'ip netns exec {host}'
-      by another launcher: any command that runs a program on a host and forwards standard input
+      with another launcher: any command that runs a program on a host and forwards standard input
   rdmc push data.tar --to a:7000,b:7000 --secret-file secret
       to receivers started by `rdmc receive --listen` with the same secret
   rdmc push data.tar --to a:7000,b:7000 --cert login1.pem --key login1.key --ca ca.pem
@@ -72,7 +72,7 @@ why the whole push failed, or null.";
 #[command(next_help_heading = TREES)]
 #[expect(clippy::struct_excessive_bools, reason = "an option each")]
 pub struct AttributeOptions {
-    /// Keep the owners of the sources; needs root at the hosts
+    /// Keep the owners of the sources; needs root on the hosts
     ///
     /// Users are matched by name, or by number if a host lacks the name. A host that cannot keep an attribute requested by this or
     /// the next three options is reported before anything is sent to it, and gets no copy.
@@ -142,7 +142,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
 
-    /// Push to the nodes of the Slurm job that this command runs in, by srun
+    /// Push to the nodes of the Slurm job that this command runs in, with srun
     ///
     /// Racks are the leaf switches of Slurm's topology. rdmc must be in the nodes' PATH, or at --remote-rdmc (docs/guide/slurm.md).
     #[arg(long, group = "where", conflicts_with_all = ["to", "hosts_file", "local", "launcher", "copy_self", "launch_depth"],
@@ -238,7 +238,7 @@ pub struct Args {
 
     /// Remove entries of the pushed directories that only the hosts have
     ///
-    /// As with rsync: excluded entries are kept, and a source without a trailing / removes only entries of its own copy.
+    /// As in rsync, excluded entries are kept, and a source without a trailing / removes only entries of its own copy.
     /// Entries that appear during the push are kept. --dry-run shows what would be removed.
     #[arg(long, help_heading = TREES)]
     pub delete: bool,
@@ -254,7 +254,7 @@ pub struct Args {
     #[command(flatten)]
     pub hosting: Hosting,
 
-    /// Create missing directories for the copies, with the mode that the host's umask gives
+    /// Create missing directories for the copies, with the mode given by the host's umask
     #[arg(long, help_heading = STARTING)]
     pub mkdir: bool,
 

@@ -34,7 +34,7 @@ applications (subjectAltName).";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Listen for other host daemons on this address (port 0 selects a free one and prints it)
+    /// Listen for other host daemons on this address (port 0: a free one, which is printed)
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 

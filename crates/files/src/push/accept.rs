@@ -121,7 +121,7 @@ fn accept_host(
     };
     if tokens.is_some_and(|tokens| token != Some(tokens.of(&name))) {
         let cause =
-            format!("it says that it is {name}, without the token of the receiver started there");
+            format!("it claims to be {name}, but lacks the token of the receiver started there");
         return Err(refused(&mut channel, cause, deadline));
     }
     let _ = events.send(Event::Connected(host, channel).into());

@@ -58,7 +58,7 @@ fn check(
     let Err(cause) = (Meant { host, address, is_certified }).check(receiver) else {
         return Ok(channel);
     };
-    let reason = format!("it was to reach the receiver at {host}: {cause}");
+    let reason = format!("this push meant to reach the receiver at {host}: {cause}");
     let soon = Deadline::after(FAREWELL_TIMEOUT);
     let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, soon);
     Err(Error::Peer { address, cause })

@@ -95,7 +95,7 @@ fn check_patterns(source: &Source) -> Result<(), PushError> {
     let patterns = deletion.map_or(0, |deletion| deletion.patterns.len());
     if patterns > PATTERNS_MAX {
         return Err(PushError::Setting(format!(
-            "{patterns} patterns; a push that removes what only receivers have has at most {PATTERNS_MAX}"
+            "{patterns} patterns; a push with --delete has at most {PATTERNS_MAX}"
         )));
     }
     Ok(())

@@ -263,7 +263,7 @@ impl PushSettings {
             }
             if bytes.div_ceil(size) > u64::from(u32::MAX) {
                 return refuse(format!(
-                    "{bytes} bytes are too many blocks of {size}; use larger ones"
+                    "{bytes} bytes make too many blocks of {size}; use larger blocks"
                 ));
             }
         }
@@ -275,14 +275,14 @@ impl PushSettings {
         }
         if let Some(rate) = self.rate_max.filter(|&rate| rate < RATE_MAX_LEAST) {
             return refuse(format!(
-                "a limit of {rate} bytes per second; use {RATE_MAX_LEAST} (1 Mbit/s) or more"
+                "a rate limit of {rate} bytes per second; use {RATE_MAX_LEAST} (1 Mbit/s) or more"
             ));
         }
         if let (Some(least), Some(most)) = (self.rate_min, self.rate_max)
             && least >= most
         {
             return refuse(format!(
-                "at most {most} bytes per second can never be at least {least}; use a lower minimum"
+                "the minimum of {least} bytes per second is above the limit of {most}; use a lower minimum"
             ));
         }
         check_failure_deadline(self.failure_deadline).map_err(PushError::Setting)?;
@@ -318,7 +318,7 @@ impl PushSettings {
             return refuse("the algorithm in-switch works with the fabric tcp only");
         }
         if self.rate_max.is_some() {
-            return refuse("in-switch blocks cannot be limited; use another algorithm");
+            return refuse("the rate of in-switch blocks cannot be limited; use another algorithm");
         }
         if self.protection == Protection::Encrypt {
             return refuse("in-switch blocks cannot be encrypted; use another algorithm");

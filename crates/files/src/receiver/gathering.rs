@@ -128,7 +128,7 @@ pub(super) fn take_part(
 ) -> Result<(), ReceiveError> {
     let Some(application) = application else {
         return Err(ReceiveError::Refused(
-            "this receiver takes part in no measurement; start it with --bench for that".into(),
+            "this receiver takes no part in measurements; start it with --bench".into(),
         ));
     };
     let context = agree_on_fabric(root, terms, kept)?;

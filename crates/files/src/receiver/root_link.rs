@@ -107,8 +107,8 @@ impl<'a> RootLink<'a> {
             && !is_same_end(meant, terms.root)
         {
             return Err(ReceiveError::Refused(format!(
-                "the root that has answered got the connection to {meant} at {}: something between sends connections elsewhere; if it is meant \
-                 to (address translation), use certificates",
+                "the root that answered got the connection to {meant} at {}: something in between redirects connections; if \
+                 that is intended (address translation), use certificates",
                 terms.root
             )));
         }
@@ -153,7 +153,7 @@ impl<'a> RootLink<'a> {
         let joining = Arc::clone(&self.joining);
         match Arc::strong_count(&joining) + joined {
             count if count > GROUPS_MAX + 1 => {
-                Err(format!("{GROUPS_MAX} groups are joined already, or being joined"))
+                Err(format!("{GROUPS_MAX} groups are already joined, or being joined"))
             }
             _ => Ok(joining),
         }

@@ -69,7 +69,7 @@ impl ReceiverSettings {
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
         match self.bytes_max {
             Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
-                "the root offers {}, and this receiver accepts at most {}; start it with a larger \
+                "the root offers {}, but this receiver accepts at most {}; start it with a larger \
                  --max-size",
                 size::show(bytes),
                 size::show(most)

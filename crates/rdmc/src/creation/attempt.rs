@@ -384,8 +384,8 @@ impl<M: Medium> Attempt<M> {
                 format!("waiting for members {members} to join group {group}{lost}{hint}")
             }
             None => format!(
-                "waiting for member {members}, which may wait for others, to tell what the root of group \
-                 {group} has chosen{lost}{hint}"
+                "waiting for member {members}, which may wait for others, to report the choice of the root of group \
+                 {group}{lost}{hint}"
             ),
         };
         // The one that was to tell what the root has chosen may wait for others.

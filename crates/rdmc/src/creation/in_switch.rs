@@ -162,7 +162,7 @@ fn open_receiver(
 ) -> Result<(Unconnected, FromReceiver), String> {
     // First: without a certificate no right and no device helps.
     let delegates = delegates.ok_or(
-        "it has no certificate with which to agree that switches copy to it, like all receivers that `rdmc push` starts; start \
+        "it has no certificate with which to agree that switches copy to it, as all receivers started by `rdmc push`; start \
          `rdmc receive --listen` there with --cert, --key and --ca, and --fabric tcp,in-switch",
     )?;
     let open = Unconnected::open(local, &[proposal.sender]).map_err(|error| error.to_string())?;
@@ -346,7 +346,7 @@ fn draw(range: std::ops::Range<u32>) -> Result<u32, String> {
 }
 
 fn no_random(error: getrandom::Error) -> String {
-    format!("no random numbers: {error}")
+    format!("cannot get random numbers: {error}")
 }
 
 const fn is_qpn(number: u32) -> bool {

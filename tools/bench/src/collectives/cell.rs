@@ -45,7 +45,8 @@ impl FromStr for Cell {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} is no operation with its length, such as broadcast:1024");
+        let wrong =
+            || format!("{text} is not an operation with its length, such as broadcast:1024");
         let (name, bytes) = text.split_once(':').ok_or_else(wrong)?;
         let operation = Operation::ALL.into_iter().find(|it| it.name() == name);
         let bytes = bytes.parse().ok().filter(|bytes| *bytes > 0 && bytes % 4 == 0);
