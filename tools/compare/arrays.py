@@ -245,7 +245,7 @@ def _overhead(turns: Turns, report: Report) -> None:
 
 
 def copying_ms(length: int = 256 << 20) -> float:
-    """How long one core takes to copy so many bytes between memory that was touched before, at best of a few times."""
+    """How long one core takes to copy this many bytes between memory that was touched before, at best of a few times."""
     source, target = memoryview(bytearray(b"\1") * length), memoryview(bytearray(b"\2") * length)
 
     def copy() -> float:

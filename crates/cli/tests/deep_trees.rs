@@ -18,7 +18,7 @@ impl Deep {
         deep
     }
 
-    /// Makes so many directories of this name in each other.
+    /// Makes this many directories of this name in each other.
     fn make(&self, top: &str, name: &str, levels: usize) {
         let chain = chain("", name, levels, "");
         self.run("mkdir -p \"$1\" && cd \"$1\" && mkdir -p \"$2\"", &[top, &chain[1..]]);

@@ -497,7 +497,7 @@ fn a_command_is_killed_when_its_stream_ends_early() {
     }
 }
 
-/// Threads of a root of which so many receivers have the first bytes of a stream that goes on.
+/// Threads of a root of which this many receivers have the first bytes of a stream that goes on.
 fn threads_of_root(hosts: usize) -> usize {
     let place = Place::with(1);
     let mut push = start(&place, &format!("push - --local {hosts} --dest copies/{{host}}"));

@@ -387,7 +387,7 @@ impl Start {
         Ok(settings)
     }
 
-    /// What the members from this rank on are told, by rank.
+    /// What is sent to the members from this rank on, by rank.
     ///
     /// Errors: terms that make no group.
     pub(crate) fn told_from(&self, rank: u32) -> Result<impl Iterator<Item = Self>, Error> {

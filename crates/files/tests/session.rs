@@ -202,7 +202,7 @@ fn a_cancelled_push_ends_its_receivers() {
     assert!(!world.path("copy-0").exists());
 }
 
-/// Cancelled so many times as soon as the first host is ordered to publish.
+/// Cancelled this many times as soon as the first host is ordered to publish.
 fn cancelled_while_publishing(cancels: usize) -> (World, PushReport) {
     let world = World::with(&[1; 300_000]);
     let push = world.open(3, |_| {});

@@ -76,7 +76,7 @@ calls! {
 }
 
 impl Calls {
-    /// Turns the answer of a call into an error with words.
+    /// Turns the result of a call into an error with a description.
     pub(crate) fn check(&self, code: Code, call: impl FnOnce() -> String) -> Result<(), Error> {
         if code == 0 {
             return Ok(());

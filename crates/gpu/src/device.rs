@@ -81,7 +81,7 @@ impl Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: retained once by this. An error cannot be told to anybody.
+        // SAFETY: retained once by this. An error cannot be reported.
         let _ = unsafe { (self.driver.calls().context_release)(self.device) };
     }
 }

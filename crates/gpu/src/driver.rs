@@ -80,7 +80,7 @@ impl Driver {
     fn info(&self, ordinal: u32) -> Result<DeviceInfo, Error> {
         let device = self.find(ordinal)?;
         let mut name = [0_u8; 256];
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for this many bytes.
         let code = unsafe {
             (self.calls.device_name)(name.as_mut_ptr().cast(), name.len() as i32, device)
         };

@@ -76,7 +76,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the reason for other members, of whom each is told some 60 bytes.
+    /// Returns the reason for other members, each of which gets about 60 bytes of it.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Cuda { code, call, .. } => format!("CUDA error {code} in {call}"),

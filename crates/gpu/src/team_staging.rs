@@ -221,7 +221,7 @@ impl TeamStaging {
 
     /// Takes a buffer whose copies are done; allocates it if there is none.
     fn take(&mut self, index: usize, deadline: Deadline) -> Result<WriteLease, Error> {
-        // If it is too late, the buffer stays busy: the other members are told before anybody waits for it again.
+        // If it is too late, the buffer stays busy: the other members are notified before it is waited for again.
         if let Slot::Busy(transfer) = &self.ring[index] {
             transfer.wait(deadline.left())?;
         }

@@ -78,7 +78,7 @@ pub(crate) fn upload_written(
     Ok(transfer)
 }
 
-/// Checks a copy between all of a device's memory and so many bytes of the host.
+/// Checks a copy between all of a device's memory and this many bytes of the host.
 fn check(stream: &Stream, memory: &DeviceMemory, bytes: u64) -> Result<(), Error> {
     let (mine, device) = (stream.device().ordinal(), memory.device().ordinal());
     if mine != device {

@@ -29,7 +29,7 @@ pub(crate) const TEAM_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Collective {
-    /// A message of this machine's to all.
+    /// A message from this machine to all members.
     Broadcast,
     /// Sums of numbers of 4 bytes, to all.
     AllReduce,

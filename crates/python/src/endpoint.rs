@@ -175,7 +175,7 @@ impl Endpoint {
         self.address.to_string()
     }
 
-    /// Joins a team of these members within so many seconds.
+    /// Joins a team of these members within this many seconds.
     fn join(
         &self,
         py: Python<'_>,
@@ -200,7 +200,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Joins a group whose root sends messages, within so many seconds.
+    /// Joins a group whose root sends messages, within this many seconds.
     fn messages(
         &self,
         py: Python<'_>,

@@ -90,7 +90,7 @@ impl Pending {
 
 #[pymethods]
 impl Pending {
-    /// Waits for its end, for at most so many seconds. Raises what has failed, what a signal's handler raises, or TimedOut.
+    /// Waits for its end, for at most this many seconds. Raises what has failed, what a signal's handler raises, or TimedOut.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let limit = duration(timeout);

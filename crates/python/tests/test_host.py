@@ -141,7 +141,7 @@ def _failed(call: Callable[[], object]) -> tuple[str, str, int | None]:
 def _give_up_waiting(operation: str, error: type[BaseException] | None) -> list[tuple[str, str, int | None]]:
     """Rank 1 waits for its leader and stops, by its timeout or a signal; then all call what they call."""
     os.environ["RDMC_HOST"] = "host"
-    # Nothing below lasts so long.
+    # Nothing below takes this long.
     group = rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE)
     group.barrier()
     call: Callable[..., object] = group.broadcast if operation == "broadcast" else group.barrier

@@ -69,7 +69,7 @@ pub fn operations(team: &Team) {
     team.broadcast(0, &mut [0_u8; 0], PATIENCE).unwrap();
 }
 
-/// Reduce-scatter, scatter and gather of so many values for each member.
+/// Reduce-scatter, scatter and gather of this many values for each member.
 fn parts(team: &Team, length: usize) {
     let (rank, members) = (team.rank() as usize, team.members());
     let whole: Vec<u32> = (0..(members as usize * length) as u32).collect();

@@ -271,14 +271,14 @@ impl Channel {
         self.send_by(message, &|| deadline)
     }
 
-    /// As [`Channel::send`], for a long message or a slow peer: `patience` applies to each 16 KiB
+    /// As [`Channel::send`], for a long message or a slow peer: `timeout` applies to each 16 KiB
     /// of it.
     pub fn send_steadily<M: Serialize>(
         &mut self,
         message: &M,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), Error> {
-        self.send_by(message, &|| Deadline::after(patience))
+        self.send_by(message, &|| Deadline::after(timeout))
     }
 
     fn send_by<M: Serialize>(
@@ -312,21 +312,18 @@ impl Channel {
         Ok(self.receive_by(&|| deadline)?.0)
     }
 
-    /// As [`Channel::receive`], for a long message or a slow peer: `patience` applies to each part
+    /// As [`Channel::receive`], for a long message or a slow peer: `timeout` applies to each part
     /// of it, of 16 KiB at most.
-    pub fn receive_steadily<M: DeserializeOwned>(
-        &mut self,
-        patience: Duration,
-    ) -> Result<M, Error> {
-        Ok(self.receive_counted(patience)?.0)
+    pub fn receive_steadily<M: DeserializeOwned>(&mut self, timeout: Duration) -> Result<M, Error> {
+        Ok(self.receive_counted(timeout)?.0)
     }
 
     /// As [`Channel::receive_steadily`]; also returns how many bytes the message had.
     pub fn receive_counted<M: DeserializeOwned>(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(M, usize), Error> {
-        self.receive_by(&|| Deadline::after(patience))
+        self.receive_by(&|| Deadline::after(timeout))
     }
 
     fn receive_by<M: DeserializeOwned>(

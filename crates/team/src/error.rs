@@ -22,7 +22,7 @@ pub enum Error {
     /// Costs that are negative or no numbers.
     #[error("the costs {0} are not all finite and at least 0")]
     Costs(Parameters),
-    /// An operation was called before this member was told how ways are chosen.
+    /// An operation was called before this member had received how ways are chosen.
     #[error("rank 0 has not yet sent how ways are chosen")]
     NotTold,
     /// The operation's memory has another length than the call.

@@ -9,7 +9,7 @@ use crate::{Error, TeamSettings};
 /// How often rank 0 measures the time of a write. The least counts: others include what a member did before it answered.
 const PROBES: u32 = 8;
 
-/// Whether this member was told the costs by which all choose ways; of whom it is, and whom it tells.
+/// Whether this member has received the costs by which all choose ways; from which member, and to which it sends them.
 pub(crate) struct Told {
     rank: u32,
     tree: BroadcastTree,

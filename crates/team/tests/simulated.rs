@@ -442,7 +442,7 @@ fn members_that_call_different_things_fail_the_team() {
     }
 }
 
-/// Member 3 never calls: whoever times out names it, also those that wait for others that wait for it.
+/// Member 3 never calls: any member that times out names it, even one that waits for others that wait for it.
 /// A one-sided write is seen before the words that were sent after it.
 #[test]
 fn a_failure_that_was_sent_after_a_write_goes_before_what_the_write_shows() {

@@ -57,7 +57,7 @@ pub struct Slice {
 pub enum Shown {
     /// Something that lasted.
     Slice(Slice),
-    /// So many events are missing here, since they came too fast.
+    /// This many events are missing here, since they came too fast.
     Lost(u64),
 }
 

@@ -123,7 +123,7 @@ impl Copies {
 
     /// Accepts references from now on, if the peer has placed the proof there. Returns why its memory cannot be read.
     ///
-    /// Errors: nobody has asked for a proof.
+    /// Errors: the proof is unsolicited.
     pub(crate) fn trust(&mut self, address: u64) -> Result<Result<(), String>, String> {
         let (process, proof) = self.wanted.take().ok_or("an unsolicited proof")?;
         let neighbour = Neighbour::new(process, address, proof);
@@ -145,7 +145,7 @@ impl Copies {
         !self.is_stale && !self.referred.is_empty()
     }
 
-    /// Copies a piece of the first block. Returns whether that is complete; the peer has to be told.
+    /// Copies a piece of the first block. Returns whether that is complete; the peer has to be notified.
     ///
     /// Errors: the peer's memory or the local memory cannot be accessed.
     pub(crate) fn step(

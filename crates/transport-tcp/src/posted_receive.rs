@@ -12,7 +12,7 @@ pub(crate) struct PostedReceive {
     pub(crate) filled_bytes: usize,
     /// Set by the first segment.
     pub(crate) immediate: Option<u32>,
-    /// Whether its owner was told that the block is arriving.
+    /// Whether its owner was notified that the block is arriving.
     is_reported: bool,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct References {
     referred: VecDeque<Referred>,
     /// A copy was not confirmed: the stream is about to end, and nothing more is copied.
     is_stale: bool,
-    /// Blocks whose copies the peer has to be told of.
+    /// Blocks whose copies have to be reported to the peer.
     copied: Vec<u32>,
     /// The peer can read this end's memory; until it is taken.
     is_readable: bool,

@@ -113,14 +113,14 @@ pub enum RoutesError {
     },
     /// The kernel's answer is incomplete at the deadline.
     #[error(
-        "netlink: cannot {step}: no end after {patience_ms} ms; the machine may be overloaded: try \
+        "netlink: cannot {step}: no end after {timeout_ms} ms; the machine may be overloaded: try \
          again"
     )]
     Late {
         /// What was to be done.
         step: &'static str,
         /// The deadline.
-        patience_ms: u64,
+        timeout_ms: u64,
     },
     /// Links or routes changed each time they were read.
     #[error(

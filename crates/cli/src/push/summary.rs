@@ -73,7 +73,7 @@ struct HostSummary<'a> {
     host: &'a str,
     /// The path of the copy, or of the directory that copies go into.
     destination: &'a str,
-    /// `published`; `shares`: has the copy of another host on a shared file system; `failed`; `unknown`: was told to
+    /// `published`; `shares`: has the copy of another host on a shared file system; `failed`; `unknown`: was ordered to
     /// publish its copy and did not confirm; or `examined`, in a dry run.
     state: &'static str,
     /// The other host, if this host shares its copy.

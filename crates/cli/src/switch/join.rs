@@ -59,7 +59,7 @@ pub struct Args {
     trust: Vec<String>,
 
     /// Remove receivers that the switch suspects if their hosts do not answer within this time
-    #[arg(long, value_name = "MS", default_value_t = Probing::default().patience.as_millis() as u64,
+    #[arg(long, value_name = "MS", default_value_t = Probing::default().timeout.as_millis() as u64,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     answer_within_ms: u64,
 

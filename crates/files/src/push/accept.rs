@@ -91,7 +91,7 @@ impl Acceptor {
     }
 }
 
-/// A receiver with a certificate has one of its names. Errors: it has not, and was told so.
+/// A receiver with a certificate has one of its names. Errors: it has none, and was notified of that.
 fn check_certificate(channel: &mut Channel, name: &str, deadline: Deadline) -> Result<(), Error> {
     let names = channel.peer_names();
     if names.is_empty() || names.iter().any(|own| own.eq_ignore_ascii_case(name)) {

@@ -46,7 +46,7 @@ pub(super) fn start(
     thread::Builder::new().name("rdmc-connect".into()).spawn(body).map(drop)
 }
 
-/// Errors: another receiver has answered, which is told.
+/// Errors: another receiver has answered, which receives the reason.
 fn check(
     address: &str,
     credentials: &Credentials,

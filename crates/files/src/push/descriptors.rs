@@ -31,7 +31,7 @@ pub(super) fn check(settings: &PushSettings) -> Result<(), PushError> {
     )))
 }
 
-/// The most descriptors that a push to so many hosts uses.
+/// The most descriptors that a push to this many hosts uses.
 fn needed(settings: &PushSettings, hosts: u64) -> u64 {
     // The root's neighbours in a group.
     let neighbours = match settings.algorithm {

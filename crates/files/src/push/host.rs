@@ -97,7 +97,7 @@ pub struct Host {
     pub published: Option<Duration>,
     /// The last line of output of its command, which has taken a stream.
     pub said: Option<String>,
-    /// It was told to publish its copy, and has not reported a failure.
+    /// It was ordered to publish its copy, and has not reported a failure.
     pub may_have_published: bool,
     /// Existing data that was not sent again.
     pub resumed_bytes: u64,

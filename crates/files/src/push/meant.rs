@@ -15,7 +15,8 @@ pub(super) struct Meant<'a> {
 }
 
 impl Meant<'_> {
-    /// All receivers of one secret authenticate alike, so whoever can redirect a connection, without the secret, could have one
+    /// All receivers of one secret authenticate alike, so an attacker that can redirect a connection, without the secret, could
+    /// have one
     /// receiver take the place of another. A receiver therefore says, over the authenticated connection, who it is: by its names, if it
     /// has any, and otherwise by the address at which it got the connection.
     ///

@@ -27,7 +27,7 @@ pub struct Push {
 impl Push {
     /// Starts to listen for receivers.
     ///
-    /// Errors: a setting is out of range; too few file descriptors for so many hosts; the system refuses.
+    /// Errors: a setting is out of range; too few file descriptors for this many hosts; the system refuses.
     pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
         check_patterns(&source)?;

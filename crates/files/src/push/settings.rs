@@ -80,7 +80,7 @@ pub struct PushSettings {
     /// Authenticates the members of this session to each other. Receivers that connect to the root have it from
     /// their launcher; the root sends it to those that listen.
     pub secret: Secret,
-    /// Tells receivers that connect to the root apart; `None`: whoever has the secret may connect as any host.
+    /// Tells receivers that connect to the root apart; `None`: any holder of the secret may connect as any host.
     pub tokens: Option<HostTokens>,
     /// Authenticates this host and receivers that listen or join; not needed without any.
     pub credentials: Option<Credentials>,
@@ -224,7 +224,8 @@ impl PushSettings {
         self.root_join_timeout() + silence(self.failure_deadline)
     }
 
-    /// What rank 0 is told of a group of the members with these addresses, in these racks, in which one message follows another.
+    /// What is sent to rank 0 about a group of the members with these addresses, in these racks, in which one message follows
+    /// another.
     pub fn group_terms(
         &self,
         number: u64,

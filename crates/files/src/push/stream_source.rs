@@ -25,7 +25,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 pub(super) const MESSAGES: (u64, u32) = (MESSAGE_BYTES as u64, 8);
 /// How long what was read may wait for more of the same message.
 const PENDING_MAX: Duration = Duration::from_millis(100);
-/// From so many messages on that some host has not written out, only long ones are sent.
+/// Once some host has not written out this many messages, only long ones are sent.
 const SHORT_MESSAGES_MAX: usize = 64;
 /// The most that is kept because some host has not written it: the root's memory.
 const KEPT_BYTES_MAX: u64 = 128 << 20;

@@ -109,7 +109,7 @@ impl GatheringSender {
         self.control.send(&ToRoot::Application(message)).map_err(ReceiveError::Root)
     }
 
-    /// What the root may be told of an error of joining a group.
+    /// What may be reported to the root about an error of joining a group.
     pub fn explain(&self, error: &Error) -> String {
         self.explainer.explain(error)
     }

@@ -14,7 +14,7 @@ use crate::{group_terms::GroupTerms, messages::Terms};
 pub const IN_SWITCH: &str = "in-switch";
 /// The only network that authenticates and encrypts blocks.
 const TCP: &str = "tcp";
-/// The longest silence that a root may choose: so long a dead member occupies a receiver.
+/// The longest silence that a root may choose: a dead member occupies a receiver for this long.
 const FAILURE_DEADLINE_MAX: Duration = Duration::from_secs(300);
 /// The first port that services of the system do not use.
 const PORT_MIN: u16 = 1024;
@@ -35,7 +35,7 @@ pub struct RootLimits {
 }
 
 impl RootLimits {
-    /// What a root is told of a member that this host cannot reach.
+    /// What is reported to a root about a member that this host cannot reach.
     pub(super) const UNREACHABLE: &str = "could not be joined: it cannot be reached, or does not answer as a member of this \
         push; the log of the host that reports it has the details";
 
@@ -161,7 +161,7 @@ fn are_local(members: &[SocketAddr]) -> bool {
     known(members).all(|member| member.ip().to_canonical().is_loopback())
 }
 
-/// Of others a receiver is told nothing, and has nothing to do with them.
+/// A receiver learns nothing about others, and does not communicate with them.
 fn known(members: &[SocketAddr]) -> impl Iterator<Item = &SocketAddr> {
     members.iter().filter(|member| is_known(member))
 }

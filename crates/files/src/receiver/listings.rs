@@ -25,7 +25,7 @@ impl Listings {
     /// The default of how much is held: two of the longest listings.
     pub const BYTES_MAX: u64 = 512 << 20;
 
-    /// For listings that have so many bytes together.
+    /// For listings that have this many bytes together.
     pub fn new(bytes_max: u64) -> Self {
         Self { bytes_max, held: Mutex::default() }
     }

@@ -159,7 +159,7 @@ impl<'a> RootLink<'a> {
         }
     }
 
-    /// What the root is told of an error of joining.
+    /// What is reported to the root about an error of joining.
     pub(super) fn explainer(&self) -> Explainer {
         let is_limited = self.settings.limits.is_some();
         Explainer { is_limited, reception: Arc::clone(&self.settings.reception) }
@@ -279,7 +279,8 @@ impl Drop for RootLink<'_> {
     }
 }
 
-/// Decides what a root is told of errors of joining. A root may name any address as a member's, so one that has no rights on this
+/// Decides what is reported to a root about errors of joining. A root may name any address as a member's, so one that has no
+/// rights on this
 /// host is not told what answers there: the details are for this host's log.
 #[derive(Clone, Debug)]
 pub(super) struct Explainer {

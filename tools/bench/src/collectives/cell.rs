@@ -21,7 +21,7 @@ impl Operation {
     }
 }
 
-/// An operation on so many bytes, whole elements of 4 bytes. As text `broadcast:1024`.
+/// An operation on this many bytes, whole elements of 4 bytes. As text `broadcast:1024`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Cell {
     pub operation: Operation,
