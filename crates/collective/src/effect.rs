@@ -12,7 +12,7 @@ pub enum Ring {
 }
 
 impl Ring {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Self; 2] = [Self::Up, Self::Down];
 }
 

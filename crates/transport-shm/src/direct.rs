@@ -14,7 +14,7 @@ pub(crate) const REFERENCE_BYTES_MIN: usize = 16 << 10;
 /// How much is copied at once; other links have their turn between.
 const COPY_BYTES_MAX: usize = 512 << 10;
 
-/// What the peer says of blocks that are copied.
+/// Messages of the peer about blocks that are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// It wants these bytes to be placed in this end's memory.
