@@ -180,7 +180,7 @@ class Turns:
 def _works(args: argparse.Namespace) -> list[Work]:
     lengths = [(1, length) for length in args.bytes] + ([(args.count, args.each)] if args.count else [])
     if "all-reduce" in args.operations and (odd := [length for _, length in lengths if length % 4]):
-        raise Usage(f"{odd[0]} bytes are no floats: give multiples of 4")
+        raise Usage(f"{odd[0]} bytes are not whole floats: use multiples of 4")
     return [Work(OPERATIONS[operation], count, length, _repeats(args, length)) for operation in args.operations for count, length in lengths]
 
 
@@ -245,7 +245,7 @@ def _overhead(turns: Turns, report: Report) -> None:
 
 
 def copying_ms(length: int = 256 << 20) -> float:
-    """How long one core takes to copy so many bytes between memory that was touched before, at best of a few times."""
+    """How long one core takes to copy this many bytes between memory that was touched before, at best of a few times."""
     source, target = memoryview(bytearray(b"\1") * length), memoryview(bytearray(b"\2") * length)
 
     def copy() -> float:

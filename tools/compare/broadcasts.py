@@ -19,7 +19,7 @@ from report import number as measured_number
 from workspace import PEERS, Recipe, Workspace
 
 NAMES = ("rdmc", "openmpi", "mpich", "gloo", "copies", "chain", "udpcast", "uftp")
-# Transfers of so many bytes or more are alone in their turn: starting takes less time than they do.
+# Transfers of at least this length have a turn of their own: they take longer than starting processes does.
 _LARGE_BYTES = 64 << 20
 _SOCKETS = Recipe("sockets.c", "cc", "gcc", ("-pthread",))
 _GLOO = Recipe("gloo_bcast.cc", "g++", "g++ libgloo-dev", ("-lgloo", "-pthread"))
@@ -32,7 +32,7 @@ _NOTE = (
 def _whole_words(text: str) -> int:
     value = size(text)
     if value % 8 or value >= 1 << 31:
-        raise argparse.ArgumentTypeError(f"{text} is not a multiple of 8 below 2 GiB, which MPI can count")
+        raise argparse.ArgumentTypeError(f"{text}: use a multiple of 8 below 2 GiB, the largest count of MPI_Bcast")
     return value
 
 

@@ -102,7 +102,7 @@ def write_to_disk(directory: Path) -> None:
 
 
 def need_room(directory: Path, size: int) -> None:
-    """Fails if there is no room for so many bytes."""
+    """Fails if there is no room for this many bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     found = os.statvfs(directory)
     free = found.f_bavail * found.f_frsize

@@ -76,7 +76,7 @@ def need_root(what: str) -> None:
 
 
 def usual_rate(members: int) -> int:
-    """The highest rate of links that two cores can carry for so many members, in bits per second."""
+    """The highest rate of links that two cores can carry for this many members, in bits per second."""
     return min(4_000 // members, 1_000) * 1_000_000
 
 

@@ -36,7 +36,7 @@ _NOTES = (
     "sent: bytes of whole frames that the sender's link and all receivers' links together carried towards the switch, in lengths of the file. "
     "sent again: share of the packets of the sender's queue pair that were retransmissions. fell back: pushes whose receivers relayed in the "
     "end because the switch could not copy. Every copy was compared with the file.",
-    "What switches copy is neither authenticated nor encrypted on its way; what receivers relay over TCP is authenticated, by default. Hosts "
+    "What switches copy is neither authenticated nor encrypted on its way; what receivers relay over TCP is encrypted by default. Hosts "
     "and switch share this machine's cores.")
 
 

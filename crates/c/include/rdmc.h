@@ -45,7 +45,7 @@ typedef enum rdmc_code {
   RDMC_NO_MEMORY = 6,
   // This library or this host does not support it: the fabric is missing, or the feature was not built.
   RDMC_UNSUPPORTED = 7,
-  // A member is unreachable, refused, or has different settings.
+  // A member is unreachable, refuses, or has different settings.
   RDMC_UNREACHABLE = 8,
   // A system call failed.
   RDMC_SYSTEM = 9,
@@ -133,7 +133,7 @@ typedef enum rdmc_op {
 // any thread.
 typedef struct rdmc_context rdmc_context;
 
-// A GPU, with pinned host memory through which team operations are staged. Calls of several threads run one after another.
+// A GPU, with pinned host memory through which team operations are staged. Concurrent calls are serialized.
 typedef struct rdmc_device rdmc_device;
 
 // A group at one member. Calls are allowed on any thread.
@@ -145,8 +145,8 @@ typedef struct rdmc_region rdmc_region;
 // A received message; its bytes may still be arriving. Only one thread may use it at a time.
 typedef struct rdmc_message rdmc_message;
 
-// A fixed list of members that call operations together, all in the same order. Calls of several threads run
-// one after another.
+// A fixed list of members that call operations together, all in the same order. Concurrent calls are
+// serialized.
 typedef struct rdmc_team rdmc_team;
 
 // Memory passed to the library, with the function that releases it.
@@ -173,7 +173,7 @@ typedef struct rdmc_error {
   int32_t reserved;
   // The rank of the member that caused the error; -1 if none did, or if it is unknown.
   int64_t member;
-  // If a group has failed: how many messages, from the first on, are known to be at every member.
+  // If a group has failed: the number of messages, counted from the first, that every member is known to have.
   uint64_t delivered;
   // What happened, where, and the remedy: UTF-8, truncated to this length, NUL-terminated.
   char text[RDMC_TEXT_BYTES];
@@ -229,7 +229,7 @@ typedef struct rdmc_counters {
 typedef struct rdmc_group_settings {
   // The size of this struct: `sizeof(rdmc_group_settings)`.
   size_t size;
-  // Identifies the group; unique among the groups of its members' contexts.
+  // Identifies the group; unique among the groups and teams of its members' contexts.
   uint64_t number;
   // Required: the address of each member's context, by rank.
   const char *const *members;
@@ -258,7 +258,8 @@ typedef struct rdmc_group_settings {
   uint32_t messages_in_flight;
   // The maximum number of incomplete messages queued at the root; 64 by default.
   uint32_t send_queue_max;
-  // Receives posted ahead. If neither window is set, each is half a megabyte, in 8 to 64 blocks; if one is, the other is 8.
+  // Receives posted ahead. If neither window is set, each is 512 KiB of blocks, but at least 8 blocks and 4 per partner
+  // (`ceil(log2 member_count)` partners), and at most 64; if only one is set, the other is 8.
   uint32_t window_receives;
   // Sends posted ahead; see `window_receives`.
   uint32_t window_sends;
@@ -323,9 +324,9 @@ typedef struct rdmc_team_settings {
   uint32_t slots;
   // Length of a slot in bytes, 64 to 1 MiB; 32 KiB by default.
   uint32_t slot_bytes;
-  // How the ways of operations are chosen: costs, such as `"Tt=0.01,Ts=2"`, or lengths, such as `"degree=3,exchange=0"`
-  // (docs/internals/schedules.md). By default the fastest by a cost model, with the costs of rank 0's network, which it measures in
-  // part.
+  // How the algorithm of each operation is chosen: by the costs of a cost model, such as `"Tt=0.01,Ts=2"`, or by fixed lengths,
+  // such as `"degree=3,exchange=0"` (docs/internals/schedules.md). By default by the costs of rank 0's network, some of which it
+  // measures.
   const char *ways;
   // The time limit for creating the team, in milliseconds; the context's `connect_timeout_ms` by default.
   uint64_t connect_timeout_ms;
@@ -518,7 +519,7 @@ void rdmc_device_free(struct rdmc_device *device);
 // received by `rdmc_receive`. Blocks for at most `connect_timeout_ms`.
 //
 // Errors: `RDMC_INVALID` names the setting, including a number in use; `RDMC_UNREACHABLE` names the member that is unreachable,
-// refused, or has different settings, and these settings; `RDMC_TIMEOUT` names the members that did not appear in time.
+// refuses, or has different settings, and these settings; `RDMC_TIMEOUT` names the members that did not appear in time.
 //
 // Arguments: `context` is valid; `settings` is as documented; `group` is writable; `error` may be null.
 int32_t rdmc_group_create(const struct rdmc_context *context,
@@ -566,7 +567,7 @@ int32_t rdmc_wait_delivered(const struct rdmc_group *group,
                             uint64_t timeout_ms,
                             struct rdmc_error *error);
 
-// Returns how many messages, from the first on, the root knows to be at every member. The root learns it with
+// Returns the number of messages, counted from the first, that the root knows every member to have. The root learns this with
 // `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members until the group has ended.
 //
 // Arguments: `group` is valid, or null, which returns 0.
@@ -828,7 +829,7 @@ int32_t rdmc_team_abort(const struct rdmc_team *team, const char *reason, struct
 // Arguments: `team` is null, or valid and not used again; `error` may be null.
 int32_t rdmc_team_close(struct rdmc_team *team, uint64_t timeout_ms, struct rdmc_error *error);
 
-// Frees a team that was not closed, which fails at all other members. Does nothing for null.
+// Frees a team without closing it; the team fails at all other members. Does nothing for null.
 //
 // Arguments: `team` is null, or valid and not used again.
 void rdmc_team_free(struct rdmc_team *team);

@@ -42,7 +42,7 @@ class error : public std::exception {
   rdmc_code code() const noexcept { return static_cast<rdmc_code>(error_.code); }
   // The rank of the member that caused the error; -1 if none did, or if it is unknown.
   std::int64_t member() const noexcept { return error_.member; }
-  // If a group has failed: how many messages, from the first on, are known to be at every member.
+  // If a group has failed: the number of messages, counted from the first, that every member is known to have.
   std::uint64_t delivered() const noexcept { return error_.delivered; }
 
  private:

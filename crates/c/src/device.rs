@@ -15,7 +15,7 @@ use crate::{
     text::{milliseconds, optional},
 };
 
-/// A GPU, with pinned host memory through which team operations are staged. Calls of several threads run one after another.
+/// A GPU, with pinned host memory through which team operations are staged. Concurrent calls are serialized.
 #[derive(Debug)]
 pub struct DeviceHandle {
     device: gpu::Device,

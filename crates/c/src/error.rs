@@ -24,7 +24,7 @@ pub enum Code {
     NoMemory = 6,
     /// This library or this host does not support it: the fabric is missing, or the feature was not built.
     Unsupported = 7,
-    /// A member is unreachable, refused, or has different settings.
+    /// A member is unreachable, refuses, or has different settings.
     Unreachable = 8,
     /// A system call failed.
     System = 9,
@@ -64,7 +64,7 @@ pub struct Error {
     pub reserved: i32,
     /// The rank of the member that caused the error; -1 if none did, or if it is unknown.
     pub member: i64,
-    /// If a group has failed: how many messages, from the first on, are known to be at every member.
+    /// If a group has failed: the number of messages, counted from the first, that every member is known to have.
     pub delivered: u64,
     /// What happened, where, and the remedy: UTF-8, truncated to this length, NUL-terminated.
     pub text: [c_char; TEXT_BYTES],

@@ -43,7 +43,7 @@ impl Group {
 /// received by `rdmc_receive`. Blocks for at most `connect_timeout_ms`.
 ///
 /// Errors: `RDMC_INVALID` names the setting, including a number in use; `RDMC_UNREACHABLE` names the member that is unreachable,
-/// refused, or has different settings, and these settings; `RDMC_TIMEOUT` names the members that did not appear in time.
+/// refuses, or has different settings, and these settings; `RDMC_TIMEOUT` names the members that did not appear in time.
 ///
 /// # Safety
 /// `context` is valid; `settings` is as documented; `group` is writable; `error` may be null.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn rdmc_wait_delivered(
     unsafe { guarded(error, wait) }
 }
 
-/// Returns how many messages, from the first on, the root knows to be at every member. The root learns it with
+/// Returns the number of messages, counted from the first, that the root knows every member to have. The root learns this with
 /// `report_delivered`, or while `rdmc_wait_delivered` waits. Never too high; 0 at other members until the group has ended.
 ///
 /// # Safety

@@ -34,7 +34,8 @@ pub struct ContextOptions {
     pub secret: *const c_char,
     /// The network for blocks: tcp (the default), verbs, efa, cxi, shm ...; the same at all members.
     pub fabric: *const c_char,
-    /// The protection of blocks on TCP connections: none, authenticate (the default) or encrypt; the same at all members.
+    /// The protection of blocks: encrypt, which refuses networks that do not encrypt, or none. By default blocks over TCP are encrypted.
+    /// The same at all members.
     pub protection: *const c_char,
     /// The time limit for creating a group, in milliseconds; 30,000 by default.
     pub connect_timeout_ms: u64,
@@ -56,7 +57,7 @@ pub struct ContextOptions {
 pub struct GroupOptions {
     /// The size of this struct: `sizeof(rdmc_group_settings)`.
     pub size: usize,
-    /// Identifies the group; unique among the groups of its members' contexts.
+    /// Identifies the group; unique among the groups and teams of its members' contexts.
     pub number: u64,
     /// Required: the address of each member's context, by rank.
     pub members: *const *const c_char,
@@ -85,7 +86,8 @@ pub struct GroupOptions {
     pub messages_in_flight: u32,
     /// The maximum number of incomplete messages queued at the root; 64 by default.
     pub send_queue_max: u32,
-    /// Receives posted ahead. If neither window is set, each is half a megabyte, in 8 to 64 blocks; if one is, the other is 8.
+    /// Receives posted ahead. If neither window is set, each is 512 KiB of blocks, but at least 8 blocks and 4 per partner
+    /// (`ceil(log2 member_count)` partners), and at most 64; if only one is set, the other is 8.
     pub window_receives: u32,
     /// Sends posted ahead; see `window_receives`.
     pub window_sends: u32,
@@ -122,9 +124,9 @@ pub struct TeamOptions {
     pub slots: u32,
     /// Length of a slot in bytes, 64 to 1 MiB; 32 KiB by default.
     pub slot_bytes: u32,
-    /// How the ways of operations are chosen: costs, such as `"Tt=0.01,Ts=2"`, or lengths, such as `"degree=3,exchange=0"`
-    /// (docs/internals/schedules.md). By default the fastest by a cost model, with the costs of rank 0's network, which it measures in
-    /// part.
+    /// How the algorithm of each operation is chosen: by the costs of a cost model, such as `"Tt=0.01,Ts=2"`, or by fixed lengths,
+    /// such as `"degree=3,exchange=0"` (docs/internals/schedules.md). By default by the costs of rank 0's network, some of which it
+    /// measures.
     pub ways: *const c_char,
     /// The time limit for creating the team, in milliseconds; the context's `connect_timeout_ms` by default.
     pub connect_timeout_ms: u64,

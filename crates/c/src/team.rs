@@ -12,8 +12,8 @@ use crate::{
     text::{milliseconds, optional},
 };
 
-/// A fixed list of members that call operations together, all in the same order. Calls of several threads run
-/// one after another.
+/// A fixed list of members that call operations together, all in the same order. Concurrent calls are
+/// serialized.
 #[derive(Debug)]
 pub struct Team {
     inner: rdmc::Team,
@@ -433,7 +433,7 @@ pub unsafe extern "C" fn rdmc_team_close(
     unsafe { guarded(error, close) }
 }
 
-/// Frees a team that was not closed, which fails at all other members. Does nothing for null.
+/// Frees a team without closing it; the team fails at all other members. Does nothing for null.
 ///
 /// # Safety
 /// `team` is null, or valid and not used again.

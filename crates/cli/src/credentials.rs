@@ -100,7 +100,7 @@ fn open_private(option: &str, path: &Path) -> Result<File, Failure> {
     let (owner, own) = (metadata.uid(), geteuid().as_raw());
     if owner != own && owner != 0 {
         return Err(Failure::Usage(format!(
-            "{option}: {shown} belongs to another user (number {owner}), who can change it: chown {own} {shown}"
+            "{option}: {shown} belongs to another user (uid {owner}), who can change it: chown {own} {shown}"
         )));
     }
     if metadata.nlink() == 0 {

@@ -120,9 +120,9 @@ impl Failure {
     pub fn of_library(error: &rdmc::Error) -> Self {
         match error {
             rdmc::Error::Setting { .. } => Self::Usage(error.to_string()),
-            rdmc::Error::Fabric { .. } => {
-                Self::Failed(format!("{error}; `rdmc doctor` lists what --fabric can be here"))
-            }
+            rdmc::Error::Fabric { .. } => Self::Failed(format!(
+                "{error}; `rdmc doctor` lists the possible values of --fabric here"
+            )),
             other => Self::because(other),
         }
     }

@@ -32,7 +32,7 @@ pub fn refuse(directory: &Path) -> Result<(), Failure> {
     let Ok(real) = fs::canonicalize(directory) else { return Ok(()) };
     if real.iter().any(|name| name == ".ssh") {
         return Err(Failure::Usage(format!(
-            "--dir {} lets roots write into a directory .ssh, and so log in (authorized_keys): use another directory",
+            "--dir {} lets roots write into a .ssh directory, and thus log in (authorized_keys): use another directory",
             directory.display()
         )));
     }
@@ -50,8 +50,8 @@ pub fn refuse(directory: &Path) -> Result<(), Failure> {
     };
     let (directory, home) = (directory.display(), home.display());
     Err(Failure::Usage(format!(
-        "--dir {directory} lets roots write into {home}, the home directory of {user}, or its .ssh, and so log in as {user} \
-         (.ssh/authorized_keys): use a directory in which no home is, such as {home}/incoming (for the user of a \
+        "--dir {directory} lets roots write into {home}, the home directory of {user}, or its .ssh, and thus log in as {user} \
+         (.ssh/authorized_keys): use a directory that contains no home directory, such as {home}/incoming (for the user of a \
          service: usermod --home /nonexistent USER)"
     )))
 }

@@ -31,10 +31,10 @@ pub struct Hosting {
     #[arg(long, value_name = "HOW", value_parser = protections(), hide_possible_values = true, help_heading = USUAL)]
     protect: Option<Protection>,
 
-    /// Command that runs a program on a host; split into words without a shell
+    /// Command that runs a program on the host {host}, for example over ssh
     ///
-    /// The options of the default disable settings of ~/.ssh/config for interactive logins (forwards, RemoteCommand, RequestTTY),
-    /// which can break the logins of receivers.
+    /// It is split into words as a shell would, but not run by one. The options of the default override settings of ~/.ssh/config for
+    /// interactive logins (forwarding, RemoteCommand, RequestTTY) that can keep receivers from starting.
     #[arg(
         long,
         value_name = "COMMAND",
@@ -59,9 +59,10 @@ pub struct Hosting {
           conflicts_with_all = ["local", "remote_rdmc"], help_heading = STARTING)]
     copy_self: Option<PathBuf>,
 
-    /// Number of receivers that are started at the same time
+    /// Maximum number of receivers that are being started at the same time
     ///
-    /// Others wait until these have connected, but all are started within half of --timeout.
+    /// The next one is started when one of these has connected. If some do not connect, all others are still started within half of
+    /// --timeout.
     #[arg(long, value_name = "N", default_value_t = FANOUT, value_parser = clap::value_parser!(u16).range(1..=1024),
           help_heading = STARTING)]
     fanout: u16,
@@ -79,7 +80,7 @@ pub struct Hosting {
           help_heading = STARTING)]
     timeout: u64,
 
-    /// Address at which the hosts reach this machine [default: the one that most connect to]
+    /// IP address of this machine that the hosts connect to [default: the one that most of them use]
     #[arg(long, value_name = "IP", conflicts_with = "local", help_heading = STARTING)]
     advertise: Option<IpAddr>,
 
@@ -89,13 +90,13 @@ pub struct Hosting {
     #[arg(long, value_name = "FIRST-LAST", help_heading = STARTING)]
     ports: Option<PortRange>,
 
-    /// Network interface of this machine for connections from the hosts and for data
+    /// Network interface of this machine that the hosts connect to, for control and for data
     ///
-    /// For receivers that this command starts. [default: the fastest that hosts can reach]
+    /// Applies to receivers that this command starts. [default: the fastest one that the hosts can reach]
     #[arg(long, value_name = "NAME", conflicts_with_all = ["local", "advertise"], help_heading = STARTING)]
     interface: Option<String>,
 
-    /// Like --interface, by a range of addresses: 10.1.0.0/16
+    /// Like --interface, selected by a range of addresses, such as 10.1.0.0/16
     #[arg(long, value_name = "ADDRESS/BITS", value_parser = Choice::parse_range,
           conflicts_with_all = ["local", "advertise", "interface"], help_heading = STARTING)]
     network: Option<Choice>,
@@ -119,7 +120,9 @@ pub struct Hosting {
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = failure_deadline, help_heading = EXPERTS)]
     failure_deadline: Duration,
 
-    /// Receives and sends that each member posts in advance [default: half a megabyte of blocks, 8 to 64, and 4 for each partner]
+    /// Receives and sends, in blocks, that each member posts ahead
+    ///
+    /// [default: 512 KiB of blocks, but at least 8 blocks and 4 per partner, and at most 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = EXPERTS)]
     pub window: Option<u32>,
 
@@ -187,7 +190,7 @@ impl Hosting {
         let credentials = self.credentials.read(&[])?;
         if listening && credentials.is_none() {
             let what = "receivers that listen (HOST:PORT) need --secret-file with the same secret, or \
-                        --cert, --key and --ca; for another port of ssh name the host alone, and the port in \
+                        --cert, --key and --ca; to use another port for ssh, give only the host here, and the port in \
                         ~/.ssh/config or --launcher";
             return Err(Failure::Usage(what.into()));
         }

@@ -140,11 +140,11 @@ pub fn checked(hosts: Vec<Host>) -> Result<Vec<Host>, String> {
 pub fn check_name(name: &str) -> Result<(), String> {
     let allowed = |character: char| character.is_alphanumeric() || "-._:@%[]".contains(character);
     match name {
-        "" => Err("an empty host name: a comma too many?".into()),
+        "" => Err("an empty host name: is there an extra comma?".into()),
         "." | ".." => Err(format!("\"{name}\" is not a host")),
         _ if name.starts_with('-') => Err(format!("\"{name}\" looks like an option, not a host")),
         _ if name.contains(":/") => {
-            Err(format!("{name:?} has a path: name the host alone, and the path by --dest"))
+            Err(format!("{name:?} has a path: give only the host, and the path with --dest"))
         }
         _ if !name.chars().all(allowed) => Err(format!("{name:?} is not a host name")),
         _ if has_port(name) == Some(false) => Err(format!(

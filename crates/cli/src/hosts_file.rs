@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Result<Vec<Host>, String> {
         }
         if let Some(rack) = heading(line) {
             if !racks.insert(rack) {
-                return Err(wrong(format!("the rack [{rack}] begins a second time")));
+                return Err(wrong(format!("the rack [{rack}] is listed twice")));
             }
             continue;
         }
@@ -122,7 +122,7 @@ mod tests {
             [("login", None), ("a1", left), ("a2", left), ("b", right), ("[::1]:7000", right)];
         assert_eq!(racks, expected);
         let error = parse("[one]\na\n[one]\nb").unwrap_err();
-        assert_eq!(error, "line 3: the rack [one] begins a second time");
+        assert_eq!(error, "line 3: the rack [one] is listed twice");
         assert_eq!(names("[1-3]"), ["1", "2", "3"]);
     }
 }

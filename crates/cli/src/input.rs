@@ -43,7 +43,7 @@ pub fn read_opened(path: &Path, file: File, bytes_max: u64) -> Result<Zeroizing<
     }
     String::from_utf8(mem::take(&mut bytes))
         .map(Zeroizing::new)
-        .map_err(|_| Failure::Failed(format!("{} is not text in UTF-8", path.display())))
+        .map_err(|_| Failure::Failed(format!("{} is not UTF-8 text", path.display())))
 }
 
 /// Like [`read`]; the path `-` is standard input.
@@ -73,7 +73,7 @@ mod tests {
         fs::write(&path, "123456\u{e9}").unwrap();
         assert!(read(&path, 7).unwrap_err().to_string().contains("longer than 7 B"));
         fs::write(&path, [b'a', 0xff]).unwrap();
-        assert!(read(&path, 7).unwrap_err().to_string().contains("not text in UTF-8"));
+        assert!(read(&path, 7).unwrap_err().to_string().contains("not UTF-8 text"));
         let endless = read(Path::new("/dev/zero"), LIST_BYTES_MAX).unwrap_err().to_string();
         assert!(endless.contains("longer than 16 MiB"), "{endless}");
     }

@@ -19,7 +19,7 @@ use crate::failure::Failure;
 pub fn end_with(process: u32) -> Result<(), Failure> {
     let failed = || format!("watching process {process}");
     let pid = i32::try_from(process).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| Failure::Usage(format!("{process} is no process")))?;
+    let pid = pid.ok_or_else(|| Failure::Usage(format!("{process} is not a process")))?;
     match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(watched) => thread::Builder::new()
             .name("rdmc-parent".into())

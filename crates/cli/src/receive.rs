@@ -77,21 +77,21 @@ destination resumes them.";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, next_help_heading = USUAL)]
 pub struct Args {
-    /// Listen for pushes on this address and port (port 0 selects a free one and prints it)
+    /// Listen for pushes on this address and port (port 0: a free one, which is printed)
     #[arg(long, value_name = "IP:PORT", requires_all = ["credentials", "into"])]
     listen: Option<SocketAddr>,
 
     /// Join the push that listens at this host and port (`rdmc push --admit`), and end with it
     ///
-    /// The push may already be running. The exit code is for this host's copy only.
+    /// The push may already be running. The exit code reports this host's copy only.
     #[arg(long, value_name = "HOST:PORT", requires_all = ["credentials", "dir"], conflicts_with_all = ["listen", "session", "once"])]
     join: Option<String>,
 
-    /// Directory for files; destinations outside are refused
+    /// Directory for files; destinations outside it are refused
     #[arg(long, value_name = "DIR", group = "into")]
     dir: Option<PathBuf>,
 
-    /// Write one stream (`rdmc push -`) to standard output, then end
+    /// Write one stream (`rdmc push -`) to standard output, then exit
     #[arg(long, group = "into", conflicts_with_all = ["join", "session"])]
     stdout: bool,
 
@@ -107,24 +107,27 @@ pub struct Args {
     #[command(flatten)]
     limits: LimitOptions,
 
-    /// Refuse longer files before anything is written, and end streams that become longer
+    /// Refuse a push of more than SIZE before anything is written, and end a stream that becomes longer
+    ///
+    /// Counts all files of the push, with their holes and extended attributes.
     #[arg(long, value_name = "SIZE", value_parser = size::parse_nonzero, conflicts_with = "session",
           help_heading = EXPERTS)]
     max_size: Option<u64>,
 
-    /// Also serve `rdmc bench`; each of its messages may take half of the available memory
+    /// Also serve `rdmc bench`; each of its messages may take up to half of the available memory
     #[arg(long, requires = "listen", conflicts_with = "stdout", help_heading = EXPERTS)]
     bench: bool,
 
-    /// Serve one push and end with its result
+    /// Serve one push, then exit with its result
     #[arg(long)]
     once: bool,
 
-    /// Name or address of this host in the --to of roots; with --join its name in the push
+    /// Name or address by which roots name this host in --to; with --join, its name in the push
     ///
-    /// With --listen it may be given several times: roots whose --to has another HOST, or another port than this receiver's, are
-    /// refused, and so are redirected connections. HOST:PORT if another port is forwarded to this one; needed behind address
-    /// translation. [default: the address that roots connect to; with --join the host name]
+    /// With --listen, may be given several times: a push whose --to has another HOST, or a port other than this receiver's, fails
+    /// here, as does one whose connection was redirected to this receiver. Use HOST:PORT if another port is forwarded to this one.
+    /// Needed with --secret-file behind address translation. [default: the address that roots connect to; with --join, the host
+    /// name]
     #[arg(long, value_name = "NAME", conflicts_with = "session", value_parser = NonEmptyStringValueParser::new(),
           help_heading = EXPERTS)]
     name: Vec<String>,
@@ -168,7 +171,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         (None, [name]) => name.clone(),
         (None, []) => uname().nodename().to_string_lossy().into_owned(),
         (None, _) => {
-            return Err(Failure::Usage("a host has one --name in the push that it joins".into()));
+            return Err(Failure::Usage("with --join, a host has only one --name".into()));
         }
     };
     let names = if args.listen.is_some() { args.name.clone() } else { Vec::new() };
@@ -203,7 +206,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 
 fn join(root: &str, credentials: &Credentials, settings: &ReceiverSettings) -> Result<(), Failure> {
     let channel = receiver::join(root, credentials, CONNECT_TIMEOUT).map_err(|error| {
-        Failure::Failed(format!("cannot join a push at {root}: {error} (is one under way?)"))
+        Failure::Failed(format!("cannot join a push at {root}: {error} (is one running?)"))
     })?;
     // A certificate has already authenticated the named host.
     let root = matches!(credentials, Credentials::Secret(_)).then(|| channel.peer());
@@ -264,7 +267,7 @@ fn named(host: String) -> Result<String, Failure> {
     }
     env::var(NODE_NAME).map_err(|_| {
         Failure::Failed(format!(
-            "the invitation is for a node of Slurm's, but {NODE_NAME} is not set here"
+            "the invitation is for a Slurm node, but {NODE_NAME} is not set here"
         ))
     })
 }

@@ -56,8 +56,8 @@ pub fn replicate(
     if launcher.networks == Choice::Any {
         for (network, hosts) in receivers.faster_networks() {
             print_message(format_args!(
-                "{hosts} of the hosts share a faster network with this machine than they used, {network}; \
-                 name it by --interface or --network"
+                "{hosts} of the hosts share a faster network with this machine than the one they used: {network}; select it \
+                 with --interface or --network"
             ));
         }
     }

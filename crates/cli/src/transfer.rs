@@ -14,7 +14,8 @@ pub struct TransferOptions {
     /// Schedule of blocks
     ///
     /// auto: the fastest for this length, these hosts, their racks and --rate (see `rdmc plan --explain`). racks-pipeline,
-    /// racks-chain, chain-of-racks and nested-pipelines need racks; in-switch needs switches that copy, else receivers relay.
+    /// racks-chain, chain-of-racks and nested-pipelines need racks; in-switch needs switches that copy; otherwise
+    /// receivers relay.
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = algorithm_or_auto())]
     pub algorithm: OrAuto<Algorithm>,
 
@@ -39,7 +40,7 @@ pub struct TransferOptions {
 
     /// Limit what each host sends, and what it receives, to RATE, such as 500mbit
     ///
-    /// Over all links of a host together; applies to this machine too. Implies the fabric tcp.
+    /// Applies to all links of a host together, and also to this machine. Implies the fabric tcp.
     #[arg(long, value_name = "RATE", value_parser = parse_limit)]
     pub bwlimit: Option<u64>,
 }

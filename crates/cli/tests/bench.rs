@@ -94,7 +94,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("bench --local 1 --size 1TiB", "16 GiB"),
         ("bench --local 1 --sizes 4", "--collective"),
         ("bench --local 1 --collective scan", "broadcast, allreduce"),
-        ("bench --local 1 --collective allreduce --sizes 6", "6 is no multiple"),
+        ("bench --local 1 --collective allreduce --sizes 6", "6 is not a multiple"),
         ("bench --local 1 --collective broadcast --degree 2", "has no degree"),
         ("bench --local 1 --collective broadcast --sizes 1TiB", "too long"),
         ("bench --local 1 --collective broadcast --repeats 10001", "--repeats"),

@@ -1,4 +1,4 @@
-//! `--bwlimit`: no member sends or receives more, and everybody is told. Times are lower bounds only.
+//! `--bwlimit`: no member sends or receives more, and the limit reaches every member. Times are lower bounds only.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use crate::common::Place;
 /// 80mbit.
 const RATE: f64 = 10e6;
 
-/// The least seconds in which one member can move so many bytes over so many links; some pass at once
+/// The least seconds in which one member can move this many bytes over this many links; some pass at once
 /// (docs/decisions/rate-limit.md).
 fn least_seconds(bytes: usize, links: usize) -> f64 {
     (bytes - (128 << 10) - links * (192 << 10)) as f64 / RATE

@@ -98,7 +98,7 @@ fn refused_roots_get_the_reason() {
         place.run(&words(&["push", "object", "--to", &host], &options(root)))
     };
     let (login, other) = (authority.issue("login1"), authority.issue("login2"));
-    push("127.0.0.1", one.port, &other).has_failed_with(1, "it may allow other names alone");
+    push("127.0.0.1", one.port, &other).has_failed_with(1, "it may allow only other names");
     let said = one.next_line();
     assert!(said.contains("rejected: ") && said.contains("allowed here: login1"), "{said}");
     push("localhost", one.port, &login).has_failed_with(1, "its certificate is not for localhost");

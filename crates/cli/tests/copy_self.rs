@@ -52,7 +52,7 @@ fn without_the_options_the_errors_name_them() {
     missing.has_failed_with(1, "--mkdir");
     let shell = ["push", "object", "--to", "h", "--launcher", "sh -c 'exec sh -c \"$*\"' {host}"];
     let unknown = place.run(&[&shell[..], &["--remote-rdmc", "no-such-rdmc"]].concat());
-    unknown.has_failed_with(1, "not found; let this command bring it along (--copy-self)");
+    unknown.has_failed_with(1, "not found; copy it with --copy-self");
     let listening = ["push", "object", "--to", "h:7000", "--mkdir", "--secret-file", "secret"];
     place.write_private("secret", &"11".repeat(32));
     place.run(&listening).has_failed_with(2, "--mkdir is for receivers that this push starts");

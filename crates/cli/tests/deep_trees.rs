@@ -18,7 +18,7 @@ impl Deep {
         deep
     }
 
-    /// Makes so many directories of this name in each other.
+    /// Makes this many directories of this name in each other.
     fn make(&self, top: &str, name: &str, levels: usize) {
         let chain = chain("", name, levels, "");
         self.run("mkdir -p \"$1\" && cd \"$1\" && mkdir -p \"$2\"", &[top, &chain[1..]]);
@@ -81,7 +81,7 @@ fn longer_paths_are_refused_before_anything_is_sent() {
     let deep = Deep::new();
     fs::rename(deep.0.path("src"), deep.0.path("srcs")).unwrap();
     let outcome = deep.push("srcs");
-    outcome.has_failed_with(1, "is a path of 4096 bytes, and only 4095 can be opened");
+    outcome.has_failed_with(1, "is a path of 4096 bytes, but at most 4095 can be opened");
     assert!(outcome.err.len() < 500, "{outcome:?}");
     assert!(!deep.0.path("to").exists());
     let outcome = deep.push("srcs --exclude f");
@@ -93,7 +93,7 @@ fn longer_paths_are_refused_before_anything_is_sent() {
     );
     fs::write(deep.0.path("srcs/new"), "new").unwrap();
     let outcome = deep.push("srcs --exclude f --delete");
-    outcome.has_failed_with(1, "is to be removed and has a path of");
+    outcome.has_failed_with(1, "is to be removed, but its path has");
     assert!(!deep.0.path("to/srcs/new").exists(), "nothing is written");
     let outcome = deep.push("srcs --exclude f");
     assert_eq!(outcome.code, Some(0), "{outcome:?}");

@@ -84,7 +84,7 @@ fn listening() -> Vec<u16> {
 
 /// The names of hosts that got their copies by themselves.
 fn set_apart(pushed: &Outcome) -> Vec<&str> {
-    let lines = pushed.err.lines().filter_map(|line| line.split_once(" got its copy by itself"));
+    let lines = pushed.err.lines().filter_map(|line| line.split_once(" got its copy separately"));
     lines.map(|(before, _)| before).collect()
 }
 

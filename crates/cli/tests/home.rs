@@ -30,7 +30,7 @@ fn a_listener_refuses_a_home_directory_and_what_is_above_it() {
         assert!(outcome.err.contains("--dir"), "the remedy: {outcome:?}");
     }
     for directory in ["homes/user/.ssh", "homes/user/.ssh/more"] {
-        receive(&place, directory).has_failed_with(2, "a directory .ssh");
+        receive(&place, directory).has_failed_with(2, "a .ssh directory");
     }
     for directory in ["home/incoming", "homes"] {
         receive(&place, directory).has_failed_with(1, "listening on 192.0.2.1:1");

@@ -58,7 +58,7 @@ fn words_in_braces_that_stand_for_nothing_are_refused() {
 #[test]
 fn other_homes_are_refused_with_the_remedy() {
     let place = Place::with(1000);
-    push(&place, "a", "~root/x", &[]).has_failed_with(2, "~root/x: only ~/ is known");
+    push(&place, "a", "~root/x", &[]).has_failed_with(2, "~root/x: only ~/ is supported");
     let secret = place.run_words("secret");
     fs::write(place.path("secret"), secret.out).unwrap();
     fs::set_permissions(place.path("secret"), Permissions::from_mode(0o600)).unwrap();
@@ -82,7 +82,10 @@ fn a_receiver_without_a_root_names_the_options_for_people() {
 fn habits_of_scp_and_ssh_have_hints() {
     let place = Place::with(10);
     let path = push(&place, "a:/srv/x,b", "x", &[]);
-    path.has_failed_with(2, "\"a:/srv/x\" has a path: name the host alone, and the path by --dest");
+    path.has_failed_with(
+        2,
+        "\"a:/srv/x\" has a path: give only the host, and the path with --dest",
+    );
     push(&place, "me@a:x", "x", &[]).has_failed_with(2, "a path goes into --dest");
-    push(&place, "a:2222", "x", &[]).has_failed_with(2, "for another port of ssh");
+    push(&place, "a:2222", "x", &[]).has_failed_with(2, "to use another port for ssh");
 }

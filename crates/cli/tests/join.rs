@@ -77,7 +77,8 @@ fn refused_receivers_get_the_reason() {
     let push = [&["push", "object"], &waits[..]].concat();
     let push = place.rdmc(&[&push[..], &SECRET].concat()).spawn().unwrap();
     await_that("the root listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
-    outcome(join(&place, port, "nobody")).has_failed_with(1, "a host of this name takes part");
+    outcome(join(&place, port, "nobody"))
+        .has_failed_with(1, "a host of this name already takes part");
     let one = join(&place, port, "one");
     // One of two with the same name is refused.
     let again = join(&place, port, "one");
@@ -85,10 +86,10 @@ fn refused_receivers_get_the_reason() {
     let codes = [outcomes[0].code, outcomes[1].code];
     assert!(codes == [Some(0), Some(1)] || codes == [Some(1), Some(0)], "{outcomes:?}");
     let refused = outcomes.iter().find(|outcome| outcome.code == Some(1)).unwrap();
-    refused.has_failed_with(1, "a host of this name takes part already");
+    refused.has_failed_with(1, "a host of this name already takes part");
     assert!(place.is_copy("one/object"));
     outcome(push).has_failed_with(3, "nobody");
-    outcome(join(&place, port, "late")).has_failed_with(1, "is one under way?");
+    outcome(join(&place, port, "late")).has_failed_with(1, "is one running?");
     place
         .run(&["push", "object", "--local", "1", "--admit", &admit])
         .has_failed_with(2, "required");

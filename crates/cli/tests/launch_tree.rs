@@ -120,6 +120,6 @@ fn a_started_receiver_cannot_pose_as_another_host() {
     let how = ["--remote-rdmc", RDMC, "--advertise", "127.0.0.1", "--timeout", "600"];
     let outcome = place.run(&[&to[..], &how, &["--fanout", "1"]].concat());
     outcome.has_failed_with(3, "h1: its receiver could not be started: ");
-    assert!(outcome.err.contains("it says that it is h2, without the token of"), "{outcome:?}");
+    assert!(outcome.err.contains("it claims to be h2, but lacks the token of"), "{outcome:?}");
     assert!(place.is_copy("copy-h2"), "{outcome:?}");
 }

@@ -59,7 +59,7 @@ fn a_faster_network_that_hosts_share_is_named() {
     let launcher = "sh -c 'echo \"rdmc: a faster network: ib0 (10.1.0.1/16, 100gbit)\" >&2; exec \"$@\"' {host}";
     let outcome = place.run(&push(launcher, &dest, &["--advertise", "127.0.0.1"]));
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
-    let words = "1 of the hosts share a faster network with this machine than they used, ib0 (10.1.0.1/16, 100gbit)";
+    let words = "1 of the hosts share a faster network with this machine than the one they used: ib0 (10.1.0.1/16, 100gbit)";
     assert!(outcome.err.contains(words), "{outcome:?}");
     assert!(place.is_copy("copy"));
 }

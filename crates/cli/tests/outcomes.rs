@@ -142,7 +142,7 @@ fn a_push_ends_with_the_process_that_it_watches() {
     assert_eq!(json["error"], "interrupted");
 
     // No process has the first of these numbers: it has ended before. The second is of none.
-    for (number, code, words) in [("2147483647", 130, "interrupted"), ("0", 2, "no process")] {
+    for (number, code, words) in [("2147483647", 130, "interrupted"), ("0", 2, "not a process")] {
         let outcome =
             place.run(&["push", "object", "--local", "1", "--json", "--end-with", number]);
         let json = ends_with(&outcome, code);
@@ -323,7 +323,7 @@ fn endless_inputs_are_refused_and_pipes_are_read() {
     for (arguments, words) in [
         ("push object --hosts-file /dev/zero", "longer than"),
         ("bench --hosts-file /dev/zero", "longer than"),
-        ("push object --hosts-file binary", "binary is not text in UTF-8"),
+        ("push object --hosts-file binary", "binary is not UTF-8 text"),
     ] {
         place.run_words(arguments).has_failed_with(2, words);
     }

@@ -48,7 +48,7 @@ fn every_size_and_algorithm_arrives() {
         ("binomial-tree", "--streams 2"),
         ("circulant", "--block-size 16MiB"),
         ("chain", "--protect encrypt"),
-        ("circulant", "--protect authenticate --streams 2"),
+        ("circulant", "--protect encrypt --streams 2"),
         ("chain-of-racks", "--racks 2,3"),
         ("nested-pipelines", "--racks 1,2,2"),
         ("racks-chain", "--racks 2,3"),
@@ -153,8 +153,8 @@ fn a_full_disk_is_noticed_before_anything_is_sent() {
         "--dest",
         dest.to_str().unwrap(),
     ]);
-    outcome.has_failed_with(3, "b: no file has space for 100000 bytes in");
-    assert!(outcome.err.contains("(ulimit -f, EFBIG)"), "{outcome:?}");
+    outcome.has_failed_with(3, "b: no file can be long enough for 100000 bytes in");
+    assert!(outcome.err.contains("(ulimit -f) has a limit (EFBIG)"), "{outcome:?}");
     assert!(place.is_copy("a/copy") && !place.path("b/copy").exists());
     assert!(place.temporaries().is_empty());
 }
@@ -202,7 +202,7 @@ fn arguments_that_make_no_sense_are_refused() {
         ("push object --local 1 --block-size 1parsec", "unknown unit"),
         ("push object --local 1 --window 0", "--window"),
         ("push object --local 1 --streams 9", "--streams"),
-        ("push object --local 1 --protect well", "authenticate"),
+        ("push object --local 1 --protect well", "encrypt"),
         ("push object --local 1 --algorithm fast", "binomial-pipeline"),
         ("push object --local 3 --algorithm chain-of-racks", "--racks 2,2"),
         ("push object --local 3 --algorithm in-switch", "needs the agent of a switch that copies"),
@@ -291,7 +291,7 @@ fn hosts_come_from_standard_input_in_racks_and_without_this_machine() {
     // Racks of the command line replace those of the file.
     push(&["--racks", "1,1"]).has_failed_with(2, "this machine and the hosts are 3");
     let only = place.run(&["push", "object", "--to", &own, "--exclude-self"]);
-    only.has_failed_with(2, "which --exclude-self leaves out");
+    only.has_failed_with(2, "which --exclude-self excludes");
 }
 
 /// As older and newer programs answer.
@@ -371,7 +371,7 @@ fn names_that_are_not_utf_8_need_dest_and_are_escaped() {
     assert!(sent.code == Some(0) && place.is_copy("copy"), "{sent:?}");
     assert_eq!(sent.json()["file"], "caf\u{fffd}\u{1b}[31m");
     let unnamed = push(&["--local", "1"]);
-    unnamed.has_failed_with(2, "name the copy by --dest");
+    unnamed.has_failed_with(2, "name the copy with --dest");
     // Also errors of the argument parser.
     let option = place.run(&["push", "--no\u{1b}[31m"]);
     option.has_failed_with(2, "unexpected argument");
@@ -450,10 +450,10 @@ fn push_with_limit(place: &Place, limit: &str, hosts: u32) -> Outcome {
 fn a_push_that_takes_too_many_descriptors_says_how_many_hosts_fit() {
     let place = Place::with(100_000);
     let outcome = push_with_limit(&place, "-n 64", 40);
-    outcome.has_failed_with(2, "40 hosts take about");
-    assert!(outcome.err.contains("hosts fit; raise the limit (ulimit -n"), "{outcome:?}");
-    let fit: u32 =
-        outcome.err.split(": ").last().unwrap().split(' ').next().unwrap().parse().unwrap();
+    outcome.has_failed_with(2, "40 hosts need about");
+    assert!(outcome.err.contains(" hosts; raise the limit (ulimit -n"), "{outcome:?}");
+    let fit = outcome.err.split("enough for ").last().unwrap();
+    let fit: u32 = fit.split(' ').next().unwrap().parse().unwrap();
     assert!((1..40).contains(&fit), "{outcome:?}");
     assert_eq!(push_with_limit(&place, "-n 64", fit).code, Some(0));
     // A soft limit can be raised, so it does not count.

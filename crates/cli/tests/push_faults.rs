@@ -109,7 +109,7 @@ fn the_same_command_again_sends_only_what_is_missing() {
 
 #[test]
 fn a_lost_receiver_rejoins_where_retries_are_allowed() {
-    for protection in ["none", "authenticate"] {
+    for protection in ["none", "encrypt"] {
         let place = Place::with(BYTES);
         let how = ["--json", "--retry", "1", "--protect", protection];
         let arguments = [&SLOW[..], &how].concat();

@@ -92,7 +92,7 @@ fn files_are_refused_where_a_stream_is_expected() {
     let listener = Listener::with_output(&place, &["--secret-file", "secret"]);
     let host = format!("127.0.0.1:{}", listener.port);
     let outcome = place.run(&["push", "object", "--to", &host, "--secret-file", "secret"]);
-    outcome.has_failed_with(1, "this receiver writes a stream to its output");
+    outcome.has_failed_with(1, "this receiver takes only a stream");
 }
 
 #[test]
@@ -187,10 +187,13 @@ fn what_has_no_meaning_for_a_stream_is_refused() {
         ("push - --follow --local 1", "--follow takes a file"),
         ("push . --follow --local 1", ". is a directory; --follow takes one file"),
         ("push object --local 1 --pipe-to cat", "--pipe-to takes a stream"),
-        ("push - --to 127.0.0.1:1 --pipe-to cat", "127.0.0.1:1 listens, and such receivers run no"),
+        (
+            "push - --to 127.0.0.1:1 --pipe-to cat",
+            "127.0.0.1:1 listens, and receivers that listen run no",
+        ),
         ("push - --local 1 --dest x --pipe-to cat", "cannot be used with"),
         ("push object --follow-idle 3 --local 1", "--follow"),
-        ("push - --to a", "name the file that the stream becomes by --dest"),
+        ("push - --to a", "name the file for the stream with --dest"),
         ("push - --local 1 --dest into/", "names a directory"),
     ] {
         place.run_words(words).has_failed_with(2, reason);
@@ -239,7 +242,7 @@ fn a_stream_that_no_host_takes_says_why() {
     has_reason(
         &place,
         &words(&["push", "-", "--to", &host], &root),
-        "it may allow other names alone",
+        "it may allow only other names",
     );
 }
 
@@ -267,7 +270,7 @@ fn a_full_disk_is_named_and_how_much_is_good() {
     let input = || fs::File::open(place.path("object")).unwrap();
     let outcome = push(input(), &[]);
     outcome.has_failed_with(1, &format!("a: no space in {} (ENOSPC); free some", dest.display()));
-    assert!(outcome.err.contains("bytes of the stream are good there"), "{outcome:?}");
+    assert!(outcome.err.contains("bytes of the stream are verified there"), "{outcome:?}");
     let json = push(input(), &["--json"]).json();
     let error = json["hosts"][0]["error"].as_str().unwrap();
     assert!(error.contains("(ENOSPC); free some, or choose another --dest"), "{json}");
@@ -334,7 +337,7 @@ fn hosts_that_share_a_file_system_share_the_copy() {
     assert!(!dest.exists());
     let outcome = push(&["-"]);
     assert!(outcome.code == Some(0) && outcome.out.contains("to 2 hosts"), "{outcome:?}");
-    assert!(outcome.err.contains(": both use one file system"), "{outcome:?}");
+    assert!(outcome.err.contains(": both use the same file system"), "{outcome:?}");
     assert!(place.is_copy("shared"));
 }
 
@@ -349,7 +352,7 @@ fn an_early_end_says_how_much_is_good_at_all_hosts() {
         assert!(said.contains("the first 7 bytes of the stream were verified"), "{said}");
         let outcome = ended(push);
         if end == "INT" {
-            outcome.has_failed_with(130, "bytes of 7 read are good at all hosts that were left");
+            outcome.has_failed_with(130, "are verified at all remaining hosts");
         }
         drop(input);
     }
@@ -365,7 +368,7 @@ fn a_receiver_that_is_interrupted_says_how_much_is_good() {
     assert!(said.contains("7 bytes of the stream were verified and written out"), "{said}");
     assert_eq!(listener.child.wait().unwrap().code(), Some(130));
     drop(input);
-    ended(push).has_failed_with(1, "interrupted (7 bytes of the stream are good there)");
+    ended(push).has_failed_with(1, "interrupted (7 bytes of the stream are verified there)");
 }
 
 #[test]
@@ -494,7 +497,7 @@ fn a_command_is_killed_when_its_stream_ends_early() {
     }
 }
 
-/// Threads of a root of which so many receivers have the first bytes of a stream that goes on.
+/// Threads of a root of which this many receivers have the first bytes of a stream that goes on.
 fn threads_of_root(hosts: usize) -> usize {
     let place = Place::with(1);
     let mut push = start(&place, &format!("push - --local {hosts} --dest copies/{{host}}"));

@@ -42,9 +42,7 @@ fn a_directory_goes_into_the_destination_and_is_not_sent_twice() {
     }
     let again = place.run_words("push tree --local 2");
     assert!(
-        again
-            .out
-            .contains("existed already at 2 hosts; nothing but the list was sent; compared in"),
+        again.out.contains("existed already at 2 hosts; only the list was sent; compared in"),
         "{again:?}"
     );
     let again = place.run_words("push tree --local 2 --checksum --json");
@@ -129,7 +127,7 @@ fn paths_that_patterns_see_begin_with_the_name_of_the_source() {
         assert_eq!(outcome.code, Some(0), "{outcome:?}");
         let expected: Vec<&str> = all.into_iter().filter(|path| !left_out.contains(path)).collect();
         assert_eq!(paths(&place, &to), expected, "{pattern}");
-        let is_named = outcome.err.contains(&format!("--exclude {pattern} matches nothing"));
+        let is_named = outcome.err.contains(&format!("--exclude {pattern} matches no entry"));
         assert_eq!(is_named, left_out.is_empty(), "{outcome:?}");
         let unmatched = outcome.json()["unmatched_patterns"].as_array().unwrap().len();
         assert_eq!(unmatched, usize::from(left_out.is_empty()), "{outcome:?}");

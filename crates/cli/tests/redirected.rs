@@ -54,11 +54,11 @@ fn another_receiver_of_the_same_secret_gets_nothing() {
     let mut other = Listener::start(&place, "other", &["--secret-file", "secret"]);
     let port = forwarder(other.port);
     let outcome = push(&place, "127.0.0.1", port);
-    outcome.has_failed_with(1, "something between sends connections elsewhere");
+    outcome.has_failed_with(1, "something in between redirects connections");
     assert!(outcome.err.contains("start the receiver with --name 127.0.0.1"), "{outcome:?}");
     assert_eq!(fs::read_dir(place.path("other")).unwrap().count(), 0);
     let said = other.next_line();
-    assert!(said.contains("it was to reach the receiver at 127.0.0.1"), "{said}");
+    assert!(said.contains("this push meant to reach the receiver at 127.0.0.1"), "{said}");
     assert_eq!(push(&place, "127.0.0.1", other.port).code, Some(0));
     assert!(place.is_copy("other/object"));
 }
@@ -69,11 +69,11 @@ fn a_receiver_with_names_is_reached_by_these_only() {
     let more = ["--secret-file", "secret", "--name", "node1", "--name", "LocalHost"];
     let named = Listener::start(&place, "named", &more);
     push(&place, "127.0.0.1", named.port)
-        .has_failed_with(1, "another receiver has answered, node1, LocalHost");
+        .has_failed_with(1, "another receiver has answered: node1, LocalHost");
     assert_eq!(fs::read_dir(place.path("named")).unwrap().count(), 0);
     // Another port is another receiver of that host, unless a name has the port.
     push(&place, "localhost", forwarder(named.port))
-        .has_failed_with(1, "start it with --name localhost:");
+        .has_failed_with(1, "also give it --name localhost:");
     assert_eq!(push(&place, "localhost", named.port).code, Some(0));
     assert!(place.is_copy("named/object"));
 }
@@ -92,7 +92,7 @@ fn a_certificate_says_who_a_receiver_is() {
     let host = format!("127.0.0.1:{}", named.port);
     place
         .run(&words(&["push", "object", "--to", &host], &root))
-        .has_failed_with(1, "another receiver has answered, node1");
+        .has_failed_with(1, "another receiver has answered: node1");
     assert!(named.next_line().contains("(certificate of login1)"));
 }
 
@@ -114,7 +114,7 @@ fn a_receiver_joins_no_other_push_of_the_same_secret() {
     let join = ["receive", "--join", &root, "--dir", "in"];
     place
         .run(&[&join[..], &secret].concat())
-        .has_failed_with(1, "something between sends connections elsewhere");
+        .has_failed_with(1, "something in between redirects connections");
     assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
     signal(push.id(), "TERM");
     push.wait().unwrap();

@@ -86,7 +86,7 @@ fn a_node_that_cannot_start_is_named() {
 #[test]
 fn outside_of_a_job_it_is_refused() {
     let place = Place::with(10);
-    push(&place, None, &[]).has_failed_with(2, "--slurm is for a job of Slurm's");
+    push(&place, None, &[]).has_failed_with(2, "--slurm works only in a Slurm job");
     push(&place, Some("n[1-"), &[]).has_failed_with(2, "SLURM_JOB_NODELIST: ");
     push(&place, Some("n1"), &["--to", "a"]).has_failed_with(2, "cannot be used with");
 }

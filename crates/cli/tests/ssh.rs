@@ -55,7 +55,7 @@ fn configurations_of_users_do_not_get_in_the_way() {
     let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
     assert!(left.is_empty(), "no master of connections, no command here: {left:?}");
     let missing = push(&place, &sshd.programs(), "h1", &["--remote-rdmc", "/none/rdmc"]);
-    missing.has_failed_with(1, "/none/rdmc: No such file or directory; let this command bring");
+    missing.has_failed_with(1, "/none/rdmc: No such file or directory; copy it with");
 }
 
 /// sshd refuses at random from 10 logins on that are not authenticated yet, and all from 100 on. It takes its time to look up keys,

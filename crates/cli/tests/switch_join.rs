@@ -61,7 +61,7 @@ fn invalid_options_are_refused_with_the_remedy() {
     let options = certificates(&authority);
     let run = |more: &[&str], options: &[String]| place.run(&words(more, options));
     run(&["--socket", "no/switch.sock"], &options).has_failed_with(1, "make its directory first");
-    run(&["--socket", "object"], &options).has_failed_with(1, "no socket");
+    run(&["--socket", "object"], &options).has_failed_with(1, "not a socket");
     run(&["--socket", "s", "--socket-mode", "u+r"], &options).has_failed_with(2, "octal");
     run(&["--socket", "s", "--trust", "a b"], &options)
         .has_failed_with(1, "\"a b\" is not the name");

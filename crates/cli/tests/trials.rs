@@ -294,7 +294,7 @@ fn hosts_without_rdmc_and_directories(way: &Way) {
     let dest = place.path("a/{host}/object").to_str().unwrap().to_owned();
     let to = ["push", "object", "--to", "h1,h2", "--dest", &dest, "--launcher", &way.launcher];
     let missing = run(place.rdmc(&[&to[..], &["--remote-rdmc", "/none/rdmc"]].concat()));
-    missing.has_failed_with(1, "bring it along (--copy-self)");
+    missing.has_failed_with(1, "copy it with --copy-self");
     let how = ["--copy-self", "--mkdir", "--advertise", "127.0.0.1", "--timeout", "600"];
     let tree = ["--fanout", "1", "--launch-depth", "2"];
     let pushed = run(place.rdmc(&[&to[..], &how, &tree].concat()));

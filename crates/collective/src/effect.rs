@@ -12,7 +12,7 @@ pub enum Ring {
 }
 
 impl Ring {
-    /// Both.
+    /// Both directions.
     pub const ALL: [Self; 2] = [Self::Up, Self::Down];
 }
 
@@ -108,7 +108,7 @@ pub enum Effect {
         /// Length in bytes.
         bytes: u64,
     },
-    /// Tell a member how many receives of its blocks were posted in an operation: so many it may send.
+    /// Tell a member how many receives of its blocks were posted in an operation: it may send that many.
     Grant {
         /// The member.
         to: u32,

@@ -3,7 +3,7 @@
 use crate::{Call, Difference};
 
 /// What a member has found out about another. The texts begin with what differs, since members that learn of it from others get
-/// some 50 bytes, and leave out the member, which is told beside them.
+/// some 50 bytes, and leave out the member, which is reported beside them.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {

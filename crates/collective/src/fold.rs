@@ -60,7 +60,7 @@ pub enum FoldError {
         other: usize,
     },
     /// The length is not a multiple of an element's.
-    #[error("{bytes} bytes are no whole number of elements of {element_bytes} bytes")]
+    #[error("{bytes} bytes are not a whole number of elements of {element_bytes} bytes")]
     Cut {
         /// The length of each operand in bytes.
         bytes: usize,

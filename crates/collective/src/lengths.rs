@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{Call, Choice, Kind, Way, links::ALL_PAIRS_MAX};
 
-/// On a ring each member has a part of at least so many bytes of its own: below, the number of steps counts.
+/// On a ring each member has a part of at least this many bytes of its own: below, the number of steps counts.
 const CHUNK_BYTES_MIN: u64 = 4096;
 
 /// Lengths that choose ways.
@@ -16,9 +16,10 @@ const CHUNK_BYTES_MIN: u64 = 4096;
 pub struct Lengths {
     /// `degree`: that of reductions along trees; 1 to 65,536.
     pub degree: u32,
-    /// `exchange`: all-reduces, reduce-scatters and barriers of at most so many bytes go by exchange; of two members all that are not long.
+    /// `exchange`: all-reduces, reduce-scatters and barriers of at most this many bytes go by exchange; with two members, all
+    /// that are not long.
     pub exchange_bytes: u64,
-    /// `long`: messages of at least so many bytes are long: they go from memory to memory, in blocks.
+    /// `long`: messages of at least this many bytes are long: they go from memory to memory, in blocks.
     pub long_bytes: u64,
     /// `block`: length in bytes of these blocks; 1 to 1 GiB.
     pub block_bytes: u32,
@@ -66,7 +67,7 @@ impl Lengths {
         chunk_bytes >= CHUNK_BYTES_MIN.min(self.long_bytes)
     }
 
-    /// Returns the way of a call, with slots that have room for so many bytes.
+    /// Returns the way of a call, with slots that have room for this many bytes.
     pub(crate) fn choose(&self, call: &Call, members: u32, slot_room_bytes: u32) -> Choice {
         if self.are_long(call, members) {
             let way = match call.kind {

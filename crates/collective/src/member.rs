@@ -201,7 +201,7 @@ impl Member {
         self.advance()
     }
 
-    /// Takes a member's grant of so many blocks of an operation in all, with its call.
+    /// Takes a member's grant of this many blocks of an operation in all, with its call.
     ///
     /// Errors: as [`Member::written`].
     pub fn granted(

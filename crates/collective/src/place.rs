@@ -25,7 +25,7 @@ impl From<Range<u64>> for Place {
 }
 
 impl Place {
-    /// Returns the number of pieces of at most so many bytes; at least 1, which may be empty.
+    /// Returns the number of pieces of at most this many bytes; at least 1, which may be empty.
     pub(crate) fn pieces(&self, piece_bytes: u64) -> u64 {
         let pieces = |range: &Range<u64>| (range.end - range.start).div_ceil(piece_bytes);
         (pieces(&self.first) + pieces(&self.second)).max(1)

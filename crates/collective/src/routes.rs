@@ -146,7 +146,7 @@ impl Route<'_> {
         }
     }
 
-    /// Returns those of so many rounds that the call takes: the first half is a reduce-scatter, the second an all-gather.
+    /// Returns those of this many rounds that the call takes: the first half is a reduce-scatter, the second an all-gather.
     fn half_or_both(&self, rounds: u32) -> Range<u32> {
         match self.call.kind {
             Kind::ReduceScatter => 0..rounds / 2,

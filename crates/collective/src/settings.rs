@@ -55,7 +55,7 @@ impl Settings {
         u64::from(self.slot_room_bytes() / unit * unit)
     }
 
-    /// Returns the number of pieces of so many bytes of a call; at least 1.
+    /// Returns the number of pieces of this many bytes of a call; at least 1.
     pub(crate) fn pieces(&self, call: &Call, bytes: u64) -> u64 {
         bytes.div_ceil(self.piece_bytes(call)).max(1)
     }

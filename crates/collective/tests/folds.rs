@@ -223,7 +223,7 @@ fn refused_operands_leave_the_left_one() {
     );
     let error = refused(Type::F32, Op::Sum, &mut acc, &[1; 6]);
     assert_eq!(error, FoldError::Cut { bytes: 6, element_bytes: 4 });
-    assert_eq!(error.to_string(), "6 bytes are no whole number of elements of 4 bytes");
+    assert_eq!(error.to_string(), "6 bytes are not a whole number of elements of 4 bytes");
     let error = refused(Type::F16, Op::Bor, &mut acc, &[1; 6]);
     assert_eq!(error, FoldError::Unsupported(Unsupported { op: Op::Bor, element: Type::F16 }));
     assert_eq!(acc, [7; 6]);

@@ -2,7 +2,7 @@
 //!
 //! Counts of messages in place come with grants already ([`crate::watermark`]), but none after the last
 //! block. If the root's application wants to know, the root asks along the announcement tree
-//! ([`Word::Ask`]), and members reply from the leaves up ([`Word::Has`]) once so many messages are in
+//! ([`Word::Ask`]), and members reply from the leaves up ([`Word::Has`]) once that many messages are in
 //! place at them and behind them. One question is open at a time. Cost: two words on each of the tree's
 //! n-1 edges for each question, and nothing if nobody wants to know.
 
@@ -21,7 +21,7 @@ pub(crate) struct Delivery {
     children: Vec<u32>,
     /// At the root: whether each message is to be reported.
     reports_each: bool,
-    /// At the root: how many messages the application wants to be told of.
+    /// At the root: the number of messages about which the application wants to be notified.
     wanted: u64,
     /// At the root: what was reported last.
     reported: u64,
@@ -52,7 +52,7 @@ impl Delivery {
         }
     }
 
-    /// At the root: notes that the application wants to be told of this many messages.
+    /// At the root: notes that the application wants to be notified of this many messages.
     pub(crate) fn want(&mut self, messages: u64) {
         self.wanted = self.wanted.max(messages);
     }
@@ -144,7 +144,7 @@ impl Delivery {
         }
     }
 
-    /// At the root: returns how many messages every member has, if the application wants to be told and
+    /// At the root: returns how many messages every member has, if the application wants to be notified and
     /// was not.
     fn take_report(&mut self, everywhere: u64) -> Option<u64> {
         let is_news = self.reported < everywhere.min(self.wanted);

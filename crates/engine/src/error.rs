@@ -101,7 +101,7 @@ pub(crate) enum Fault {
     #[error("{error}: {what}")]
     Job { error: io::Error, what: What },
     /// This member's copy of a message is not the root's.
-    #[error("message {message} of {bytes} bytes has another digest than at the root")]
+    #[error("message {message} of {bytes} bytes has a different digest at the root")]
     Differs { message: u64, bytes: u64 },
     /// The transport has no room for a control word to this neighbour.
     #[error("{error}")]

@@ -114,7 +114,7 @@ impl Notice {
     pub(crate) fn stuck(own: u32, what: Option<String>, waited: Duration, doing: &str) -> Self {
         let (what, waited_ms) = (what.unwrap_or_default(), waited.as_millis());
         let detail =
-            format!("it waits for its storage: {what} since {waited_ms} ms, while {doing}");
+            format!("it has waited for its storage ({what}) for {waited_ms} ms, while {doing}");
         Self { member: Some(own), reporter: own, kind: FailureKind::Stalled, detail }
     }
 

@@ -28,8 +28,8 @@ impl Offload {
             (false, _) => Self::NotAsked,
             (true, true) => Self::Used,
             (true, false) => Self::Unavailable(
-                "this fabric cannot start sends by itself; the fabrics sockets (in software, to try \
-                 it) and cxi (in hardware) can",
+                "this fabric does not support triggered sends; the fabrics cxi (in hardware) and sockets (in \
+                 software, for trials) do",
             ),
         }
     }
@@ -49,7 +49,7 @@ impl Offload {
 impl fmt::Display for Offload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAsked => f.write_str("not asked for"),
+            Self::NotAsked => f.write_str("not requested"),
             Self::Used => f.write_str("used"),
             Self::Unavailable(reason) => write!(f, "unavailable: {reason}"),
         }

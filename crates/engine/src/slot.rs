@@ -52,7 +52,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Of the message `number`, whose first byte is at `start` of the ring. `ends_batch`: the root is told
+    /// Of the message `number`, whose first byte is at `start` of the ring. `ends_batch`: the root is notified
     /// of freed slots once this one is free, if not before.
     pub(crate) fn new(
         ring: &PeerMemory,

@@ -254,7 +254,7 @@ fn a_host_whose_link_to_the_root_changes_bytes_fails_alone() {
         (0..HOSTS).partition(|host| *state(host) == HostState::Published);
     assert_eq!(failed.len(), 1, "{report:?}");
     let HostState::Failed(reason) = state(&failed[0]) else { panic!("{report:?}") };
-    assert!(reason.contains("again after this machine sent them to it itself"), "{reason}");
+    assert!(reason.contains("again after this machine sent them directly"), "{reason}");
     assert!(published.iter().all(|&host| taken[host] == contents));
     let good = &taken[failed[0]];
     assert!(contents.starts_with(good) && report.hosts[failed[0]].bytes == good.len() as u64);

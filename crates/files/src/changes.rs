@@ -135,7 +135,7 @@ impl Changes {
         }
     }
 
-    /// At the root, which trusts no receiver: the same of a source with so many entries, where it has decided whether contents
+    /// At the root, which trusts no receiver: the same of a source with this many entries, where it has decided whether contents
     /// that were compared are equal.
     pub(crate) fn settled(self, entries: u32, is_equal: impl Fn(u32) -> bool) -> Self {
         let (counts, is_cut) = (self.counts, self.is_cut);

@@ -68,7 +68,7 @@ fn lookup(
     let body = move || drop(sender.send(resolve(&name)));
     thread::Builder::new().name("rdmc-lookup".into()).spawn(body)?;
     resolved.recv_timeout(deadline.left()).unwrap_or_else(|_| {
-        Err(io::Error::new(ErrorKind::TimedOut, "no answer of the name service in time"))
+        Err(io::Error::new(ErrorKind::TimedOut, "the name service did not answer in time"))
     })
 }
 

@@ -1,4 +1,4 @@
-//! What members are told of a group that they are to join.
+//! What is sent to members about a group that they are to join.
 
 use std::net::SocketAddr;
 
@@ -10,12 +10,12 @@ pub(crate) const HOSTS_MAX: usize = 10_000;
 /// These and the root.
 const MEMBERS_MAX: usize = HOSTS_MAX + 1;
 
-/// A group as its members are told of it, on control connections.
+/// A group as it is described to its members, on control connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GroupTerms {
     /// Number of the group, never used again.
     pub number: u64,
-    /// The rank of the member that is told.
+    /// The rank of the member that receives this.
     pub rank: u32,
     /// Addresses of the members' contexts, by rank; [`GroupSettings::UNKNOWN`] of those that the member does not connect to.
     #[serde(with = "known")]
@@ -66,7 +66,8 @@ impl GroupTerms {
         Ok(settings)
     }
 
-    /// What the member of this rank is told, which connects to these neighbours: lists of all would take as many bytes in all as the
+    /// What is sent to the member of this rank, which connects to these neighbours: lists of all would take as many bytes in all
+    /// as the
     /// square of their number.
     pub fn told(&self, rank: u32, neighbours: &[u32]) -> Self {
         let mut told = Self { rank, ..self.clone() };

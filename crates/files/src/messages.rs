@@ -387,7 +387,7 @@ impl Start {
         Ok(settings)
     }
 
-    /// What the members from this rank on are told, by rank.
+    /// What is sent to the members from this rank on, by rank.
     ///
     /// Errors: terms that make no group.
     pub(crate) fn told_from(&self, rank: u32) -> Result<impl Iterator<Item = Self>, Error> {
@@ -404,7 +404,7 @@ impl Start {
 const STREAM_RECEIVE_BYTES_MAX: u64 = 64 << 20;
 
 /// The reason of members that leave a group on the root's request.
-pub(crate) const GIVEN_UP: &str = "the root has given this group up";
+pub(crate) const GIVEN_UP: &str = "the root has given up this group";
 
 /// The reason of members that leave a group because they got other bytes than those that the root has announced.
 pub(crate) const ALTERED: &str = "a relay or a link changed bytes of the stream";

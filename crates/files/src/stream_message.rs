@@ -1,4 +1,4 @@
-//! What a root says of a message of a stream before anybody may hand its bytes on.
+//! What a root announces about a message of a stream before its bytes may be passed on.
 
 use serde::{Deserialize, Serialize};
 

@@ -161,7 +161,7 @@ fn a_receiver_of_files_refuses_the_session_of_an_application() {
     let mut root = gathering.root(&mut observe);
     root.gather().unwrap();
     let HostState::Failed(why) = root.state(0) else { panic!("{:?}", root.state(0)) };
-    assert!(why.contains("takes part in no measurement"), "{why}");
+    assert!(why.contains("takes no part in measurements"), "{why}");
     root.end();
     assert!(matches!(reception.join().unwrap(), Err(ReceiveError::Refused(_))));
 }

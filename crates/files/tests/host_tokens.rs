@@ -18,7 +18,7 @@ fn a_receiver_is_the_host_that_it_was_started_for() {
     };
     for token in [None, Some(tokens.of("host-1"))] {
         let refused = start(0, token).join().unwrap().unwrap_err().to_string();
-        assert!(refused.contains("it says that it is host-0, without the token of"), "{refused}");
+        assert!(refused.contains("it claims to be host-0, but lacks the token of"), "{refused}");
     }
     let receptions = (0..2).map(|host| start(host, Some(tokens.of(&format!("host-{host}")))));
     let receptions = receptions.collect();

@@ -202,7 +202,7 @@ fn a_cancelled_push_ends_its_receivers() {
     assert!(!world.path("copy-0").exists());
 }
 
-/// Cancelled so many times as soon as the first host is ordered to publish.
+/// Cancelled this many times as soon as the first host is ordered to publish.
 fn cancelled_while_publishing(cancels: usize) -> (World, PushReport) {
     let world = World::with(&[1; 300_000]);
     let push = world.open(3, |_| {});
@@ -287,7 +287,7 @@ fn one_push_at_a_time_owns_a_destination() {
         for host in 0..2 {
             let reason = failure(&second, host);
             let owner = format!("for host host-{host}, by process {}", std::process::id());
-            assert!(reason.contains("is being written already"), "{reason}");
+            assert!(reason.contains("is already being written"), "{reason}");
             assert!(reason.contains(&owner), "{reason}");
         }
         assert_eq!(report.published(), 2, "{report:?}");

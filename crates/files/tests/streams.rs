@@ -401,7 +401,7 @@ fn an_input_that_fails_leaves_a_prefix_that_is_known() {
     assert_eq!((report.published(), report.digest), (0, None));
     for thread in receptions {
         let error = thread.join().unwrap().unwrap_err().to_string();
-        let prefix = format!("the first {} bytes are at all hosts", report.prefix_bytes);
+        let prefix = format!("all remaining hosts have the first {} bytes", report.prefix_bytes);
         assert!(error.contains(&prefix), "{error}");
         assert!(error.contains("bytes of the stream were verified and written out"), "{error}");
     }
@@ -447,6 +447,6 @@ fn files_are_refused_by_a_receiver_with_an_output() {
     });
     let report = push.run(&mut |_| {});
     let reason = crate::session::failure(&report, 0);
-    assert!(reason.contains("rdmc push - sends one"), "{reason}");
+    assert!(reason.contains("`rdmc push -` sends one"), "{reason}");
     assert!(reception.join().unwrap().is_err());
 }

@@ -271,7 +271,7 @@ fn one_session_at_a_time_owns_a_destination() {
     let first = Target::create(&path, manifest(3)).unwrap();
     for other in [manifest(3), manifest(4), Manifest { name: "other".into(), ..manifest(3) }] {
         let busy = Target::create(&path, other).unwrap_err().to_string();
-        assert!(busy.contains("is being written"), "{busy}");
+        assert!(busy.contains("is already being written"), "{busy}");
         assert!(busy.contains(&format!("process {}", std::process::id())), "{busy}");
     }
     first.region().unwrap().write_stored(0..3).unwrap().copy_from(&[1; 3]).unwrap();

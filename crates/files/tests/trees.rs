@@ -349,7 +349,7 @@ fn what_must_not_be_replaced_is_named() {
     assert!(failure(&report, 0).contains("copy-0 is a file and will not be replaced"));
     let directory = failure(&report, 1);
     assert!(
-        directory.contains("copy-1/empty is a directory, and a file is to have its name"),
+        directory.contains("copy-1/empty is a directory, but a file needs its name"),
         "{directory}"
     );
     assert!(failure(&report, 2).contains("a symbolic link to a directory"));

@@ -1,4 +1,4 @@
-//! The driver's library, opened when it is asked for, and the calls that are found in it.
+//! The driver's library, loaded on demand, and its functions.
 
 use std::{
     ffi::{CStr, CString, c_char, c_void},
@@ -76,7 +76,7 @@ calls! {
 }
 
 impl Calls {
-    /// Turns the answer of a call into an error with words.
+    /// Turns the result of a call into an error with a description.
     pub(crate) fn check(&self, code: Code, call: impl FnOnce() -> String) -> Result<(), Error> {
         if code == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Operations of teams in chunks, which all members have to make alike, whether their memory is a device's or the host's.
+//! Operations of teams in chunks of the same length at all members, whether in device memory or in host memory.
 
 use std::{ops::Range, time::Duration};
 
@@ -37,16 +37,17 @@ pub(crate) fn check_elements(bytes: u64, element: Type) -> Result<(), Error> {
     let each = element.bytes();
     if !bytes.is_multiple_of(each as u64) {
         return Err(Error::Call(format!(
-            "{bytes} bytes are no whole number of elements of {each}"
+            "{bytes} bytes are not a whole number of elements of {each}"
         )));
     }
     Ok(())
 }
 
-/// [`Team::broadcast`] of the host's memory to or from members whose memory is a device's ([`crate::TeamStaging::broadcast`]):
-/// in chunks of the same length, [`crate::TeamStagingSettings::chunk_bytes`]. The timeout is that of all chunks.
+/// Calls [`Team::broadcast`] for host memory, in a team with members whose memory is on a device
+/// ([`crate::TeamStaging::broadcast`]), in chunks of the same length ([`crate::TeamStagingSettings::chunk_bytes`]). The timeout is
+/// for all chunks together.
 ///
-/// Errors: [`Error::Call`] if the length of chunks is no multiple of 16; [`Error::Rdmc`] as of [`Team::broadcast`].
+/// Errors: [`Error::Call`] if the length of chunks is not a multiple of 16; [`Error::Rdmc`] as for [`Team::broadcast`].
 pub fn broadcast_in_chunks(
     team: &Team,
     root: u32,
@@ -57,9 +58,10 @@ pub fn broadcast_in_chunks(
     each(bytes, chunk_bytes, timeout, |chunk, left| team.broadcast(root, chunk, left))
 }
 
-/// [`Team::all_reduce_bytes`] of the host's memory with members whose memory is a device's: see [`broadcast_in_chunks`].
+/// Calls [`Team::all_reduce_bytes`] for host memory, in a team with members whose memory is on a device: see
+/// [`broadcast_in_chunks`].
 ///
-/// Errors: as [`broadcast_in_chunks`], and of [`Team::all_reduce_bytes`].
+/// Errors: as for [`broadcast_in_chunks`] and [`Team::all_reduce_bytes`].
 pub fn all_reduce_in_chunks(
     team: &Team,
     bytes: &mut [u8],
@@ -111,6 +113,6 @@ mod tests {
         check(64 << 20).unwrap();
         check_elements(24, Type::F64).unwrap();
         let error = check_elements(20, Type::F64).unwrap_err().to_string();
-        assert_eq!(error, "20 bytes are no whole number of elements of 8");
+        assert_eq!(error, "20 bytes are not a whole number of elements of 8");
     }
 }

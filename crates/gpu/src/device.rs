@@ -4,10 +4,10 @@ use std::{fmt, sync::Arc};
 
 use crate::{Driver, Error, calls::Calls};
 
-/// A GPU, with its primary context: the one that CUDA's run time, PyTorch and JAX use. A cheap handle.
+/// A GPU, with its primary context, which the CUDA runtime, PyTorch and JAX use as well. A handle that is cheap to clone.
 ///
-/// The context is current only within calls, so that the application's own stays what it is. It is retained until the
-/// last of the handles, streams, events and memory of the device was dropped.
+/// The context is made current only within calls, so the application's current context does not change. It is retained until the
+/// last handle, stream, event and memory of the device has been dropped.
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<Inner>,
@@ -34,8 +34,8 @@ impl Drop for Pushed<'_> {
 }
 
 impl Device {
-    /// Retains the primary context of a device; starts it if nobody has in this process, which takes
-    /// time and memory of the device.
+    /// Retains the primary context of a device. If this process does not use it yet, the context is started, which takes
+    /// time and device memory.
     ///
     /// Errors: [`Error::NoDevice`], [`Error::Cuda`].
     pub fn open(driver: &Driver, ordinal: u32) -> Result<Self, Error> {
@@ -47,7 +47,7 @@ impl Device {
         Ok(Self { inner: Arc::new(Inner { driver: driver.clone(), ordinal, device, context }) })
     }
 
-    /// Returns its number among those that this process sees.
+    /// Returns its number among the devices visible to this process.
     pub fn ordinal(&self) -> u32 {
         self.inner.ordinal
     }
@@ -81,7 +81,7 @@ impl Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: retained once by this. An error cannot be told to anybody.
+        // SAFETY: retained once by this. An error cannot be reported.
         let _ = unsafe { (self.driver.calls().context_release)(self.device) };
     }
 }

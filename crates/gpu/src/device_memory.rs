@@ -4,7 +4,7 @@ use std::{ffi::c_void, fmt, ops::Range, sync::Arc};
 
 use crate::{Device, Error};
 
-/// A range of a device's memory. A cheap handle; what was allocated here is freed with the last one.
+/// A range of a device's memory. A handle that is cheap to clone; memory allocated here is freed with the last one.
 #[derive(Clone)]
 pub struct DeviceMemory {
     device: Device,
@@ -15,13 +15,13 @@ pub struct DeviceMemory {
     owner: Option<Arc<Allocation>>,
 }
 
-/// How device memory was made.
+/// How device memory was allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MemoryKind {
     /// `cuMemAlloc` or `cudaMalloc`.
     Plain,
-    /// Mapped parts (`cuMemMap`), such as PyTorch's with `expandable_segments:True`.
+    /// Mapped parts (`cuMemMap`), as PyTorch allocates with `expandable_segments:True`.
     Mapped,
     /// A pool of the driver (`cudaMallocAsync`).
     Pool,
@@ -80,14 +80,14 @@ impl DeviceMemory {
         Ok(memory)
     }
 
-    /// Takes memory of the application, such as a tensor's `data_ptr()`, after checking that it is the device's.
+    /// Wraps memory of the application, such as a tensor's `data_ptr()`, after checking that it belongs to the device.
     ///
     /// # Safety
-    /// The memory is not freed before the last copy from or to it has ended ([`crate::Transfer::wait`], [`crate::Upload::wait`],
-    /// [`crate::TeamStaging::settle`]), or only after what is queued on the stream that the call was given, as `cudaFreeAsync` and
-    /// PyTorch's allocator do. Work that uses it is ordered by that stream.
+    /// The memory must not be freed before the last copy from or to it has ended ([`crate::Transfer::wait`],
+    /// [`crate::Upload::wait`], [`crate::TeamStaging::settle`]), or must be freed in the order of the stream passed to the call, as
+    /// `cudaFreeAsync` and PyTorch's allocator do. Work that uses it must be ordered by that stream.
     ///
-    /// Errors: [`Error::Memory`] if it is memory of the host, managed, of another device, or shorter; [`Error::Cuda`].
+    /// Errors: [`Error::Memory`] if it is host memory, managed memory, memory of another device, or shorter; [`Error::Cuda`].
     pub unsafe fn from_raw(device: &Device, address: u64, bytes: u64) -> Result<Self, Error> {
         let kind = MemoryKind::Plain;
         let mut memory = Self { device: device.clone(), address, bytes, kind, owner: None };
@@ -112,7 +112,7 @@ impl DeviceMemory {
         self.bytes
     }
 
-    /// Returns how it was made, as far as the driver says.
+    /// Returns how it was allocated, as far as the driver reports it.
     pub fn kind(&self) -> MemoryKind {
         self.kind
     }
@@ -155,7 +155,7 @@ impl DeviceMemory {
     fn check_device(&self, address: u64) -> Result<(), Error> {
         if self.attribute(Attribute::IsManaged, address)?.is_some_and(|managed| managed != 0) {
             let what =
-                "managed memory, which moves between host and device: give memory of one of them";
+                "managed memory, which moves between host and device: use memory of one of them";
             return Err(self.refused(what));
         }
         if self.attribute(Attribute::MemoryType, address)? != Some(TYPE_DEVICE) {

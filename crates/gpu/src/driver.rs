@@ -1,4 +1,4 @@
-//! NVIDIA's driver.
+//! The NVIDIA driver.
 
 use std::{ffi::CStr, path::Path, sync::Arc};
 
@@ -10,17 +10,17 @@ use crate::{
 /// The library that every NVIDIA driver for Linux installs.
 const LIBRARY: &str = "libcuda.so.1";
 
-/// NVIDIA's driver, opened at run time: neither to build nor to run is CUDA's toolkit needed. A cheap handle.
+/// The NVIDIA driver, loaded at run time; the CUDA toolkit is needed neither to build nor to run. A handle that is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Driver {
     calls: Arc<Calls>,
 }
 
-/// What the driver says of a device, without using it.
+/// Properties of a device, as reported by the driver without using the device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// Its number among those that this process sees.
+    /// Its number among the devices visible to this process.
     pub ordinal: u32,
     /// Its name.
     pub name: String,
@@ -29,24 +29,23 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
-    /// Returns whether it is a part of a GPU (MIG). A process sees one part at most.
+    /// Returns whether it is a part of a GPU (MIG). A process sees at most one part.
     pub fn is_mig(&self) -> bool {
         self.name.contains(" MIG ")
     }
 }
 
 impl Driver {
-    /// Opens `libcuda.so.1` from where the loader looks for libraries, and initialises it, which can start GPUs that sleep. Starts no
-    /// context.
+    /// Loads `libcuda.so.1` from the loader's search path, and initialises it, which can wake sleeping GPUs. Starts no context.
     ///
-    /// Errors: [`Error::NoDriver`], [`Error::NoSymbol`], and [`Error::Cuda`] where there is a driver and no GPU.
+    /// Errors: [`Error::NoDriver`], [`Error::NoSymbol`], and [`Error::Cuda`] if there is a driver but no GPU.
     pub fn open() -> Result<Self, Error> {
         Self::open_named(LIBRARY)
     }
 
-    /// As [`Driver::open`], from this path. The library is trusted, as those on the loader's path are.
+    /// Opens the driver as [`Driver::open`] does, but from this path. The library is trusted, like those on the loader's path.
     ///
-    /// Errors: as [`Driver::open`].
+    /// Errors: as for [`Driver::open`].
     pub fn open_library(path: &Path) -> Result<Self, Error> {
         Self::open_named(&path.to_string_lossy())
     }
@@ -59,7 +58,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Returns the version of CUDA that the driver has, as major and minor.
+    /// Returns the CUDA version of the driver, as major and minor.
     ///
     /// Errors: [`Error::Cuda`].
     pub fn version(&self) -> Result<(u32, u32), Error> {
@@ -71,7 +70,7 @@ impl Driver {
         Ok((version / 1000, version % 1000 / 10))
     }
 
-    /// Returns the devices that this process sees.
+    /// Returns the devices visible to this process.
     ///
     /// Errors: [`Error::Cuda`].
     pub fn devices(&self) -> Result<Vec<DeviceInfo>, Error> {
@@ -81,7 +80,7 @@ impl Driver {
     fn info(&self, ordinal: u32) -> Result<DeviceInfo, Error> {
         let device = self.find(ordinal)?;
         let mut name = [0_u8; 256];
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for this many bytes.
         let code = unsafe {
             (self.calls.device_name)(name.as_mut_ptr().cast(), name.len() as i32, device)
         };

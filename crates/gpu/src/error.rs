@@ -18,7 +18,7 @@ pub enum Error {
         /// The loader's words.
         cause: String,
     },
-    /// The library lacks a call.
+    /// The library lacks a function.
     #[error("{library} has no {symbol}: install an NVIDIA driver for CUDA 11 or later")]
     NoSymbol {
         /// Its name or path.
@@ -38,7 +38,7 @@ pub enum Error {
     },
     /// No device has this number.
     #[error(
-        "there is no CUDA device {ordinal}: {devices} can be seen (look at CUDA_VISIBLE_DEVICES and nvidia-smi)"
+        "there is no CUDA device {ordinal}: {devices} are visible (see CUDA_VISIBLE_DEVICES and nvidia-smi)"
     )]
     NoDevice {
         /// The number that was asked for.
@@ -56,13 +56,13 @@ pub enum Error {
         /// What it is instead, and a remedy.
         what: String,
     },
-    /// Memory of the host and of the device have other lengths than the call needs, or a setting is out of range.
+    /// Host or device memory does not have the length that the call needs, or a setting is out of range.
     #[error("{0}")]
     Call(String),
     /// Memory of the host is in use, or cannot be used.
     #[error("the host's memory: {0}")]
     Lease(#[from] LeaseError),
-    /// The device has not done its work in time. Memory that it may still use is not freed.
+    /// The device has not completed its work in time. Memory that it may still use is not freed.
     #[error("{what} took longer than {} ms", timeout.as_millis())]
     Timeout {
         /// What was waited for.
@@ -76,7 +76,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns the reason for other members, of whom each is told some 60 bytes.
+    /// Returns the reason for other members, each of which gets about 60 bytes of it.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::Cuda { code, call, .. } => format!("CUDA error {code} in {call}"),

@@ -16,7 +16,7 @@ const NO_TIMING: u32 = 2;
 const POLLING: Duration = Duration::from_micros(100);
 const SLEEP: Duration = Duration::from_micros(50);
 
-/// A point in what a stream does: the end of all that was queued before.
+/// A point in a stream: the end of all work queued before.
 pub struct Event {
     device: Device,
     /// The `CUevent`.
@@ -24,7 +24,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// Makes an event of what was queued on the stream until now.
+    /// Records an event after the work that is queued on the stream now.
     ///
     /// Errors: [`Error::Cuda`].
     pub fn record(stream: &Stream) -> Result<Self, Error> {
@@ -53,7 +53,7 @@ impl Event {
         )
     }
 
-    /// Makes a stream wait for this event before what is queued on it from now on. Does not block.
+    /// Makes work that is queued on a stream from now on wait for this event. Does not block.
     ///
     /// Errors: [`Error::Cuda`].
     pub fn hold(&self, stream: &Stream) -> Result<(), Error> {
@@ -64,9 +64,9 @@ impl Event {
         )
     }
 
-    /// Returns whether the stream has come to this point.
+    /// Returns whether the stream has reached this point.
     ///
-    /// Errors: [`Error::Cuda`], also of what the stream had to do.
+    /// Errors: [`Error::Cuda`], also for failed work of the stream.
     pub fn is_done(&self) -> Result<bool, Error> {
         let mut is_done = true;
         self.device.call(
@@ -81,9 +81,9 @@ impl Event {
         Ok(is_done)
     }
 
-    /// Waits until the stream has come to this point. `what` names it in the error.
+    /// Waits until the stream has reached this point. `what` names it in the error.
     ///
-    /// Errors: [`Error::Timeout`]; as [`Event::is_done`].
+    /// Errors: [`Error::Timeout`]; otherwise as for [`Event::is_done`].
     pub fn wait(&self, what: &str, timeout: Duration) -> Result<(), Error> {
         let (start, deadline) = (Instant::now(), Deadline::after(timeout));
         while !self.is_done()? {

@@ -7,14 +7,14 @@ use session::Deadline;
 
 use crate::{Device, DeviceMemory, Error, Event, Stream, Transfer, Upload, download};
 
-/// Copies messages of groups between memory of the host, where they are sent, received and relayed as always, and a device.
+/// Copies messages of groups between host memory, where they are sent, received and relayed as usual, and a device.
 ///
-/// What the application does on the device is ordered by a stream of its own, which every call is given: copies begin after what
-/// was queued there before the call, and what is queued there afterwards comes after the copies. The host waits for neither.
+/// Each call takes a stream of the application: copies run after work queued on it before the call, and before work queued on it
+/// afterwards. The host waits for neither.
 ///
 /// # Failures
-/// If the device fails or is too late ([`Error::Cuda`], [`Error::Timeout`]), the group fails at all members, with the text. Other
-/// errors of calls leave it as it is.
+/// If the device fails or does not complete its work in time ([`Error::Cuda`], [`Error::Timeout`]), the group fails at all members,
+/// with the text of the error. Other errors of calls have no effect on the group.
 #[derive(Debug)]
 pub struct GroupStaging {
     device: Device,
@@ -23,8 +23,8 @@ pub struct GroupStaging {
 }
 
 impl GroupStaging {
-    /// Makes the streams: one for copies from the device, and so many for copies to it, 1 to 16. One fills a device's link if
-    /// copies are long.
+    /// Creates the streams: one for copies from the device, and `streams`, 1 to 16, for copies to it. One stream fills a device's
+    /// link if copies are long.
     ///
     /// Errors: [`Error::Call`] if there are too few or too many; [`Error::Cuda`].
     pub fn new(device: &Device, streams: u32) -> Result<Self, Error> {
@@ -40,13 +40,13 @@ impl GroupStaging {
         &self.device
     }
 
-    /// Copies this memory to the host, after what `stream` has to do, and then queues it as a message of the group, of which this
-    /// member is the root. The whole copy comes first: nothing is sent before. The message is sent from `region`, pinned
-    /// ([`crate::pinned`]) if it is to be fast, of which it takes as many bytes as it has; [`SendHandle::into_region`] returns
-    /// that part. The device's memory is free when this returns.
+    /// Copies this memory to the host, after the work that is queued on `stream`, and then queues it as a message of the group, of
+    /// which this member is the root. Nothing is sent before the whole copy is complete. The message is sent from the beginning of
+    /// `region`, which should be pinned ([`crate::pinned`]) for speed; [`SendHandle::into_region`] returns that part. The device
+    /// memory may be changed when this returns.
     ///
-    /// Errors: [`Error::Call`] if the memory is another device's; [`Error::Lease`] if the region is too short, in use or in a
-    /// file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as of [`Group::send`].
+    /// Errors: [`Error::Call`] if the memory belongs to another device; [`Error::Lease`] if the region is too short, in use or in a
+    /// file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as for [`Group::send`].
     pub fn send(
         &self,
         group: &Group,
@@ -77,17 +77,16 @@ impl GroupStaging {
         Ok((part, download(&self.down, memory, lease)?))
     }
 
-    /// Copies a message to the beginning of this memory while it arrives. Returns when all of it has arrived and all copies are
-    /// queued: the message is on the device for what is queued on `stream` from then on. The message stays whole in the host's
-    /// memory: members that this one relays to get it from there.
+    /// Copies a message to the beginning of this memory while the message arrives. Returns when all of it has arrived and all
+    /// copies are queued: work that is queued on `stream` afterwards finds the message on the device. The message remains in host
+    /// memory, from which this member relays it.
     ///
-    /// Memory that was posted with [`Group::post_receive_buffer`] and is pinned ([`crate::pinned`]) is copied in the
-    /// background; of other memory each copy waits for those before. With [`rdmc::GroupSettings::receive_bytes_max`] 0 messages
-    /// wait for memory that is posted. It must not be posted again, or written, before the [`Upload`] is done:
-    /// [`Upload::wait`].
+    /// Pinned memory ([`crate::pinned`]) that was posted with [`Group::post_receive_buffer`] is copied in the background; with other
+    /// memory each copy waits for the previous ones. With [`rdmc::GroupSettings::receive_bytes_max`] 0, messages wait for posted
+    /// memory. It must not be posted again, or written, before the [`Upload`] is done: [`Upload::wait`].
     ///
-    /// Errors: [`Error::Call`] if the memory is too short or another device's; [`Error::Lease`] if the message is received into a
-    /// file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as of [`Message::next_block`].
+    /// Errors: [`Error::Call`] if the memory is too short or belongs to another device; [`Error::Lease`] if the message is received
+    /// into a file; [`Error::Cuda`], [`Error::Timeout`]; [`Error::Rdmc`] as for [`Message::next_block`].
     pub fn receive(
         &self,
         group: &Group,
@@ -102,7 +101,7 @@ impl GroupStaging {
         let mut upload = Upload::begin(&memory, &self.up, stream).inspect_err(tell)?;
         let followed = follow(message, &mut upload, stream, deadline);
         if let Err(error) = followed {
-            // The other members are told before anybody waits for the copies again.
+            // The other members are notified before the copies are waited for again.
             abort(group, &error);
             // What was queued may still use the application's memory. A second error would say no more than the first.
             let _ = upload.finish(stream);
@@ -111,8 +110,8 @@ impl GroupStaging {
         Ok(upload)
     }
 
-    /// Copies all of a region to the beginning of this memory: for messages that have arrived before. Otherwise as
-    /// [`GroupStaging::receive`], but no group is told of errors.
+    /// Copies all of a region to the beginning of this memory, for messages that have already arrived. Otherwise as
+    /// [`GroupStaging::receive`], but errors are reported to no group.
     ///
     /// Errors: [`Error::Call`], [`Error::Lease`], [`Error::Cuda`], [`Error::Timeout`].
     pub fn upload(

@@ -1,23 +1,23 @@
 //! Messages of groups and operations of teams in the memory of NVIDIA GPUs.
 //!
-//! All of it is staged through pinned memory of the host, so that it works with every fabric. The driver is opened at run time:
-//! programs that use this crate build and start on machines without one, and [`Driver::open`] says what is missing.
+//! All data is staged through pinned host memory, so it works with every fabric. The driver is loaded at run time: programs that
+//! use this crate build and start on machines without one, and the error of [`Driver::open`] names what is missing.
 //!
-//! - [`Driver`] and [`Device`] are where everything begins; [`Stream`] is the order of what a device does, the application's
-//!   ([`Stream::from_raw`]) or one's own; [`Event`] is a point in it.
-//! - [`pinned`] allocates memory of the host as a [`rdmc::Region`], [`pin`] pins a region that exists, and [`DeviceMemory`] is
-//!   memory of a device, allocated or the application's.
-//! - [`GroupStaging`] sends and receives messages of groups: blocks go up to the device while others arrive.
+//! - [`Driver`] opens the driver, [`Device`] a GPU. [`Stream`] orders work on a device: a stream of the application
+//!   ([`Stream::from_raw`]) or a new one. [`Event`] is a point in a stream.
+//! - [`pinned`] allocates host memory as a [`rdmc::Region`], [`pin`] pins an existing region, and [`DeviceMemory`] is memory of a
+//!   device, allocated here or by the application.
+//! - [`GroupStaging`] sends and receives messages of groups: blocks are copied to the device while others arrive.
 //! - [`TeamStaging`] calls operations of teams, in chunks that are copied while others are in the network.
-//!   [`broadcast_in_chunks`] and [`all_reduce_in_chunks`] are for members of such teams whose memory is the host's.
+//!   [`broadcast_in_chunks`] and [`all_reduce_in_chunks`] are for members of these teams with data in host memory.
 //! - [`upload`] and [`download`] are single copies.
 //!
 //! # Blocking and threads
 //! Calls may be made on any thread; none is started here. Calls that wait have a timeout and poll the device.
 //!
 //! # Ownership
-//! Host and device memory of a copy is kept by what the call returns ([`Transfer`], [`Upload`]) or by the [`TeamStaging`], until
-//! the copy has ended. What the application owns and gave by address ([`DeviceMemory::from_raw`]) is its own to keep.
+//! The value that a call returns ([`Transfer`], [`Upload`]), or the [`TeamStaging`], keeps the host and device memory of a copy
+//! alive until the copy has ended. The application must keep memory alive that it passed by address ([`DeviceMemory::from_raw`]).
 
 // Its example is compiled as a test.
 #[cfg(doctest)]

@@ -1,4 +1,4 @@
-//! Memory of the host that devices copy from and to without a detour.
+//! Host memory that devices access directly.
 
 use rdmc::Region;
 
@@ -33,10 +33,10 @@ impl Drop for Registered {
     }
 }
 
-/// Allocates pinned memory of the host, for all devices. It cannot be swapped out: a machine has only so much. Freed with the
-/// region's last clone and lease.
+/// Allocates pinned host memory, for all devices. Pinned memory cannot be swapped out, so its amount is limited. It is freed with
+/// the region's last clone and lease.
 ///
-/// Allocating takes long, since the driver locks every page: keep the region and post it again.
+/// Allocation is slow, since the driver locks every page: reuse the region.
 ///
 /// Errors: [`Error::Cuda`], such as out of memory; too long for this machine.
 pub fn pinned(device: &Device, bytes: u64) -> Result<Region, Error> {
@@ -56,10 +56,10 @@ pub fn pinned(device: &Device, bytes: u64) -> Result<Region, Error> {
     Ok(unsafe { Region::from_raw(start as *mut u8, length, true, owner) })
 }
 
-/// Pins the memory that a region is a part of, until it is freed. Nothing is done to memory that is pinned already, also by
-/// others: that stays pinned as long as those want.
+/// Pins the whole memory that a region is part of, until the memory is freed. Has no effect on memory that is already pinned: if
+/// other code has pinned it, that code decides when it is unpinned.
 ///
-/// Errors: [`Error::Cuda`], such as out of memory; the region is a file's.
+/// Errors: [`Error::Cuda`], such as out of memory; the region is in a file.
 pub fn pin(device: &Device, region: &Region) -> Result<(), Error> {
     if region.is_stored() {
         return Err(Error::Call(

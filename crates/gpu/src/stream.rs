@@ -1,4 +1,4 @@
-//! Streams: what a device does in order.
+//! Streams, which order the work of a device.
 
 use std::{fmt, sync::Arc};
 
@@ -7,7 +7,7 @@ use crate::{Device, Error, calls::NOT_READY};
 /// `CU_STREAM_NON_BLOCKING`: does not wait for the default stream, nor does that wait for it.
 const NON_BLOCKING: u32 = 1;
 
-/// A stream of a device. A cheap handle.
+/// A stream of a device. A handle that is cheap to clone.
 #[derive(Clone)]
 pub struct Stream {
     inner: Arc<Inner>,
@@ -22,7 +22,7 @@ struct Inner {
 }
 
 impl Stream {
-    /// Makes a stream that waits for no other.
+    /// Creates a stream that does not synchronize with other streams.
     ///
     /// Errors: [`Error::Cuda`].
     pub fn new(device: &Device) -> Result<Self, Error> {

@@ -16,11 +16,11 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TeamStagingSettings {
-    /// Length in bytes of the chunks that memory is divided into; a multiple of 16. All members of a team use the same: it
-    /// decides which calls they make.
+    /// Length in bytes of the chunks into which memory is divided; a multiple of 16. It must be the same at all members of a team,
+    /// since it decides which operations they call.
     pub chunk_bytes: u64,
-    /// How many chunks have memory of the host, 2 to 64, of `chunk_bytes` each. With 3 one is copied from the device while the
-    /// one before is in the network, and the one before that is copied to the device.
+    /// The number of host buffers of `chunk_bytes` each, 2 to 64. With 3, one chunk is copied from the device while the previous
+    /// one is in the network, and the one before that is copied to the device.
     pub buffers: u32,
 }
 
@@ -47,20 +47,19 @@ impl TeamStagingSettings {
     }
 }
 
-/// Calls a team's operations on memory of a device, in chunks, by way of a ring of pinned buffers.
+/// Calls a team's operations on device memory, in chunks, through a ring of pinned buffers.
 ///
-/// Each chunk is one operation of the team. Members on devices and on hosts can be mixed: those on hosts use
-/// [`crate::broadcast_in_chunks`] and [`crate::all_reduce_in_chunks`] with the same length of chunks.
+/// Each chunk is one operation of the team. Members with device memory and with host memory can be mixed: those with host memory
+/// use [`crate::broadcast_in_chunks`] and [`crate::all_reduce_in_chunks`] with the same length of chunks.
 ///
-/// What the application does on the device is ordered by a stream of its own, which every call is given: copies begin after what
-/// was queued there before the call, and what is queued there afterwards comes after the copies. A call returns when this
-/// member's part in the network is done and its last copies are queued; [`TeamStaging::settle`] waits for them. Dropping it waits,
-/// too, as [`Transfer`] says.
+/// Each call takes a stream of the application: copies run after work queued on it before the call, and before work queued on it
+/// afterwards. A call returns when this member's part in the network is done and its last copies are queued;
+/// [`TeamStaging::settle`] waits for them. Dropping the value also waits, as for [`Transfer`].
 ///
 /// # Failures
-/// If the device fails or is too late ([`Error::Cuda`], [`Error::Timeout`]), the team fails at all members, with the text. Other
-/// errors that are found before the first operation leave it as it is: the other members wait until their timeout, or for the
-/// right call.
+/// If the device fails or does not complete its work in time ([`Error::Cuda`], [`Error::Timeout`]), the team fails at all members,
+/// with the text of the error. Other errors, found before the first operation, have no effect on the team: the other members wait
+/// until their timeout, or for a correct call.
 #[derive(Debug)]
 pub struct TeamStaging {
     device: Device,
@@ -87,7 +86,7 @@ struct Copies {
 }
 
 impl TeamStaging {
-    /// Makes the streams. Buffers are allocated when they are used the first time.
+    /// Creates the streams. Buffers are allocated on first use.
     ///
     /// Errors: [`Error::Call`] if a setting is out of range; [`Error::Cuda`].
     pub fn new(device: &Device, settings: TeamStagingSettings) -> Result<Self, Error> {
@@ -107,10 +106,10 @@ impl TeamStaging {
     }
 
     /// Replaces this memory at all members by the root's: [`Team::broadcast`]. The root copies a chunk from its device while the
-    /// one before is in the network; the others copy a chunk to their device while the next arrives.
+    /// previous one is in the network; the others copy a chunk to their device while the next one arrives.
     ///
-    /// Errors: [`Error::Call`] if the memory or the stream is another device's; [`Error::Cuda`], [`Error::Timeout`];
-    /// [`Error::Rdmc`] as of [`Team::broadcast`].
+    /// Errors: [`Error::Call`] if the memory or the stream belongs to another device; [`Error::Cuda`], [`Error::Timeout`];
+    /// [`Error::Rdmc`] as for [`Team::broadcast`].
     pub fn broadcast(
         &mut self,
         team: &Team,
@@ -126,11 +125,11 @@ impl TeamStaging {
         })
     }
 
-    /// Replaces the elements in this memory by their combination over all members: [`Team::all_reduce_bytes`]. A chunk is
-    /// copied from the device, one is in the network and one is copied to the device at the same time.
+    /// Replaces the elements in this memory by their combination over all members: [`Team::all_reduce_bytes`]. At the same time,
+    /// one chunk is copied from the device, one is in the network, and one is copied to the device.
     ///
-    /// Errors: as [`TeamStaging::broadcast`], and of [`Team::all_reduce_bytes`]; [`Error::Call`] if the memory is no whole number
-    /// of elements.
+    /// Errors: as for [`TeamStaging::broadcast`] and [`Team::all_reduce_bytes`]; [`Error::Call`] if the memory is not a whole
+    /// number of elements.
     pub fn all_reduce(
         &mut self,
         team: &Team,
@@ -222,7 +221,7 @@ impl TeamStaging {
 
     /// Takes a buffer whose copies are done; allocates it if there is none.
     fn take(&mut self, index: usize, deadline: Deadline) -> Result<WriteLease, Error> {
-        // If it is too late, the buffer stays busy: the other members are told before anybody waits for it again.
+        // If it is too late, the buffer stays busy: the other members are notified before it is waited for again.
         if let Slot::Busy(transfer) = &self.ring[index] {
             transfer.wait(deadline.left())?;
         }

@@ -1,4 +1,4 @@
-//! Copies between memory of the host and of a device, and the host's memory meanwhile.
+//! Copies between host memory and a device, which hold the host memory meanwhile.
 
 use std::{
     fmt,
@@ -15,11 +15,11 @@ pub(crate) const DROP_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the wait for a stream that has no event sleeps between polls.
 const SLEEP: Duration = Duration::from_micros(100);
 
-/// Copies that a stream was given, with the leases of the host's memory, which nobody may write (or read, of a copy from the
-/// device) until the copies are done.
+/// Copies queued on a stream, with the leases of their host memory, which must not be written (or, for a copy from the device,
+/// read) until the copies are done.
 ///
-/// Dropping it waits until then, for 10 s at most. Leases of copies that have not ended by then, or of which the driver cannot
-/// say it, are never given back: their memory is leaked, because the device may still use it.
+/// Dropping the value waits for the copies, for at most 10 s. If copies have not ended by then, or the driver cannot tell, their
+/// leases are never returned: the memory is leaked, because the device may still use it.
 #[must_use = "dropping it waits for the copies"]
 pub struct Transfer<L> {
     stream: Stream,
@@ -32,9 +32,10 @@ pub struct Transfer<L> {
     memory: Vec<DeviceMemory>,
 }
 
-/// Starts to copy a lease's bytes to a device; as many as the memory has.
+/// Starts to copy bytes of a lease to a device, as many as the device memory has.
 ///
-/// Errors: [`Error::Call`] if the lease is shorter, or the stream is another device's; [`Error::Cuda`]. Nothing is copied then.
+/// Errors: [`Error::Call`] if the lease is shorter, or the stream belongs to another device; [`Error::Cuda`]. On an error nothing
+/// is copied.
 pub fn upload(
     stream: &Stream,
     from: ReadLease,
@@ -50,7 +51,7 @@ pub fn upload(
 
 /// Starts to copy all of this memory of a device into a lease; see [`upload`].
 ///
-/// Errors: as [`upload`].
+/// Errors: as for [`upload`].
 pub fn download(
     stream: &Stream,
     from: &DeviceMemory,
@@ -77,7 +78,7 @@ pub(crate) fn upload_written(
     Ok(transfer)
 }
 
-/// Checks a copy between all of a device's memory and so many bytes of the host.
+/// Checks a copy between all of a device's memory and this many bytes of the host.
 fn check(stream: &Stream, memory: &DeviceMemory, bytes: u64) -> Result<(), Error> {
     let (mine, device) = (stream.device().ordinal(), memory.device().ordinal());
     if mine != device {
@@ -139,7 +140,7 @@ impl<L> Transfer<L> {
 
     /// Returns whether the copies are done.
     ///
-    /// Errors: [`Error::Cuda`], also of what the stream had to do before.
+    /// Errors: [`Error::Cuda`], also for failed earlier work of the stream.
     pub fn is_done(&self) -> Result<bool, Error> {
         match self.is_recorded {
             true => self.event.is_done(),
@@ -149,7 +150,7 @@ impl<L> Transfer<L> {
 
     /// Waits until the copies are done.
     ///
-    /// Errors: [`Error::Timeout`]; as [`Transfer::is_done`].
+    /// Errors: [`Error::Timeout`]; otherwise as for [`Transfer::is_done`].
     pub fn wait(&self, timeout: Duration) -> Result<(), Error> {
         const WHAT: &str = "a copy between host and device";
         if self.is_recorded {
@@ -165,12 +166,12 @@ impl<L> Transfer<L> {
         Ok(())
     }
 
-    /// Waits until the copies are done, and gives the host's memory back.
+    /// Waits until the copies are done, and returns the host memory.
     ///
-    /// Errors: as [`Transfer::wait`]; the memory is then given back as when this is dropped.
+    /// Errors: as for [`Transfer::wait`]; the memory is then released as if this was dropped.
     pub fn into_lease(mut self, timeout: Duration) -> Result<L, Error> {
         self.wait(timeout)?;
-        self.held.take().ok_or_else(|| Error::Call("the memory was given back before".into()))
+        self.held.take().ok_or_else(|| Error::Call("the memory was already given back".into()))
     }
 
     /// Waits as when it is dropped. Returns whether the copies are known to be done.

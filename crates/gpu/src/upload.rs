@@ -14,8 +14,8 @@ const COPIES_PER_EVENT: usize = 16;
 /// How many events are pending at most. Beyond that the blocks that arrive wait, and become longer copies.
 const EVENTS_MAX: usize = 16;
 
-/// A message on its way from memory of the host to a device. The host's memory cannot be written until its copies are done, and
-/// is kept until then. Dropping it waits for them, as [`Transfer`] says.
+/// A message on its way from host memory to a device. The host memory is kept, and cannot be written, until the copies are done.
+/// Dropping the value waits for them, as for [`Transfer`].
 #[must_use = "dropping it waits for the copies"]
 pub struct Upload {
     memory: DeviceMemory,
@@ -104,7 +104,7 @@ impl Upload {
         self.pending.iter().try_for_each(|transfer| transfer.hold(before))
     }
 
-    /// Returns whether all copies are done: the host's memory may be written, and posted again.
+    /// Returns whether all copies are done; the host memory may then be written, and posted again.
     ///
     /// Errors: [`Error::Cuda`].
     pub fn is_done(&mut self) -> Result<bool, Error> {
@@ -117,7 +117,7 @@ impl Upload {
         Ok(true)
     }
 
-    /// Waits until all copies are done: the host's memory may be written, and posted again.
+    /// Waits until all copies are done; the host memory may then be written, and posted again.
     ///
     /// Errors: [`Error::Cuda`], [`Error::Timeout`].
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {

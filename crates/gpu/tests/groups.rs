@@ -204,7 +204,7 @@ fn with_fault(faulty: u32, call: &str, nth: u64) -> (Result<(), String>, String)
             posted.map_err(Error::from).and_then(|()| member.receive(&group, &memory).map(drop))
         };
         if rank == faulty {
-            // If it was not called so often.
+            // If it was not called that often.
             stand_in.fail(call, u64::MAX, 700);
         }
         if rank == 0 {

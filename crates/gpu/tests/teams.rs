@@ -158,7 +158,7 @@ fn the_ring_of_buffers_is_reused() {
     stand_in.assert_clean();
 }
 
-/// What each of three members is told when the `nth` call fails at member 1 during an operation.
+/// What each of three members gets when the `nth` call fails at member 1 during an operation.
 fn with_fault(call: &str, nth: u64, is_reduction: bool) -> Vec<String> {
     let faulty = StandIn::new();
     let healthy = StandIn::new();
@@ -183,7 +183,7 @@ fn with_fault(call: &str, nth: u64, is_reduction: bool) -> Vec<String> {
             staging.broadcast(&team, 0, &raw, &stream, PATIENCE)
         };
         if rank == 1 {
-            // If it was not called so often.
+            // If it was not called that often.
             faulty.fail(call, u64::MAX, 700);
         }
         Event::record(&stream).unwrap().wait("the call", PATIENCE).unwrap();

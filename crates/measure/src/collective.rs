@@ -29,7 +29,7 @@ pub(crate) const TEAM_CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Collective {
-    /// A message of this machine's to all.
+    /// A message from this machine to all members.
     Broadcast,
     /// Sums of numbers of 4 bytes, to all.
     AllReduce,
@@ -85,7 +85,9 @@ impl CollectivePlan {
                 && !bytes.is_multiple_of(size_of::<f32>() as u64)
         };
         if let Some(bytes) = self.sizes.iter().find(|bytes| is_cut(bytes)) {
-            return Err(format!("allreduce adds numbers of 4 bytes, and {bytes} is no multiple"));
+            return Err(format!(
+                "allreduce adds numbers of 4 bytes, and {bytes} is not a multiple of that"
+            ));
         }
         if let Some(bytes) = self.sizes.iter().find(|&&bytes| bytes > COLLECTIVE_BYTES_MAX) {
             return Err(format!("{bytes} bytes are too long; use {COLLECTIVE_BYTES_MAX} or less"));
@@ -241,7 +243,7 @@ mod tests {
             let error = plan.check().unwrap_err();
             assert!(error.contains(part), "{error}");
         };
-        refused(plan(Collective::AllReduce, &[4, 6]), "6 is no multiple");
+        refused(plan(Collective::AllReduce, &[4, 6]), "6 is not a multiple");
         refused(plan(Collective::Broadcast, &[COLLECTIVE_BYTES_MAX + 1]), "too long");
         refused(plan(Collective::Broadcast, &[]), "no length");
         let repeats = Some(COLLECTIVE_REPEATS_MAX + 1);

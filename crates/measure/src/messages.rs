@@ -83,5 +83,5 @@ pub(crate) fn encode(message: &impl Serialize) -> Result<Vec<u8>, Error> {
 /// Errors: the predicate of a sentence about the peer that has sent this.
 pub(crate) fn decode<M: DeserializeOwned>(bytes: &[u8]) -> Result<M, String> {
     postcard::from_bytes(bytes)
-        .map_err(|error| format!("sent a message that is none of a measurement: {error}"))
+        .map_err(|error| format!("sent a message that does not belong to a measurement: {error}"))
 }

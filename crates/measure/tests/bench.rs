@@ -235,7 +235,10 @@ fn a_host_that_sends_what_is_no_answer_is_given_up_and_the_others_are_measured()
     let report = bench.run(&mut |_| {});
     assert!(report.error.is_none() && report.failures[0].is_none(), "{report:?}");
     let failure = report.failures[1].as_deref().unwrap();
-    assert!(failure.starts_with("it sent a message that is none of a measurement"), "{failure}");
+    assert!(
+        failure.starts_with("it sent a message that does not belong to a measurement"),
+        "{failure}"
+    );
     let last = report.measurements.last().unwrap();
     assert_eq!((last.subject, last.members), (Subject::Multicast, 2));
     let outcomes = joined(receptions);

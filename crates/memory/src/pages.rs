@@ -60,7 +60,7 @@ impl Pages {
     pub(crate) fn of_file(file: &OwnedFd, bytes: usize, access: FileAccess) -> io::Result<Self> {
         let refuse = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         if fstatfs(file)?.f_type as u64 != TMPFS_MAGIC {
-            return refuse("it is no file in memory");
+            return refuse("it is not a memory file");
         }
         if !fcntl_get_seals(file)?.contains(SIZE_SEALS) {
             return refuse("its length may change");

@@ -461,7 +461,7 @@ mod tests {
         if let Ok(huge) = memfd_create("x", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB) {
             ftruncate(&huge, 2 << 20).unwrap();
             fcntl_add_seals(&huge, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-            assert!(refused(&huge, 2 << 20).contains("no file in memory"));
+            assert!(refused(&huge, 2 << 20).contains("not a memory file"));
         }
     }
 }

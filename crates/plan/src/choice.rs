@@ -80,7 +80,7 @@ pub struct ChoiceRequest<'a> {
 /// An algorithm for the members of a request.
 struct Candidate {
     algorithm: Algorithm,
-    /// `None` if there is none for so many members.
+    /// `None` if there is none for this many members.
     schedule: Option<Schedule>,
     /// By how much longer a block takes, because of what goes between racks.
     slowdown: f64,

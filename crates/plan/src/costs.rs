@@ -75,7 +75,7 @@ impl Costs {
         }
     }
 
-    /// The same with all `members` on so many processors, as in a lab.
+    /// The same with all `members` on this many processors, as in a lab.
     pub fn on_shared_processors(self, members: u32, processors: u32) -> Self {
         let share = (f64::from(members) / f64::from(processors.max(1))).max(1.0);
         let (busy_seconds, gap_seconds) = (self.busy_seconds * share, self.gap_seconds * share);

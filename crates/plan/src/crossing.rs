@@ -9,7 +9,7 @@ const SAMPLES: u32 = 512;
 /// steps in the middle of a message. `racks` has the rack of each rank.
 pub(crate) fn between_racks(schedule: &Schedule, racks: &[u32]) -> f64 {
     let members = schedule.members();
-    // Several turns of what repeats in a schedule; the middle of so long a message is steady, but for chains that are longer.
+    // Several turns of what repeats in a schedule; the middle of such a long message is steady, but for chains that are longer.
     let period = 8 * u64::from(members.max(2).ilog2() + 1);
     let blocks = u32::try_from(8 * period + u64::from(members)).unwrap_or(u32::MAX);
     let first = schedule.steps(blocks) / 2;

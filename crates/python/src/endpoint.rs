@@ -175,7 +175,7 @@ impl Endpoint {
         self.address.to_string()
     }
 
-    /// Joins a team of these members within so many seconds.
+    /// Joins a team of these members within this many seconds.
     fn join(
         &self,
         py: Python<'_>,
@@ -200,7 +200,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Joins a group whose root sends messages, within so many seconds.
+    /// Joins a group whose root sends messages, within this many seconds.
     fn messages(
         &self,
         py: Python<'_>,
@@ -399,7 +399,7 @@ impl Endpoint {
                 // A call of another thread has it, and ends it.
                 Err(team) => {
                     team.abort("its group was closed during an operation");
-                    Err(Error::TeamCall("an operation of the group is under way".into()))
+                    Err(Error::TeamCall("an operation of the group is in progress".into()))
                 }
             });
             // A call that still joins by it, after an interruption, closes it.

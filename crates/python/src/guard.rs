@@ -53,7 +53,9 @@ pub(crate) fn address_of(py: Python<'_>, text: &str) -> PyResult<SocketAddr> {
     text.parse().map_err(|_| {
         invalid(
             py,
-            &format!("{text:?} is no address; use an IP address and a port, as in 10.0.0.1:7000"),
+            &format!(
+                "{text:?} is not an address; use an IP address and a port, as in 10.0.0.1:7000"
+            ),
         )
     })
 }

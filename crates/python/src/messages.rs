@@ -113,7 +113,7 @@ impl Messages {
         group.post_receive_buffer(region).map_err(|error| raise(py, &error))
     }
 
-    /// Waits until this member is done with so many messages.
+    /// Waits until this member is done with this many messages.
     fn wait_complete(&self, py: Python<'_>, count: u64) -> PyResult<Pending> {
         let group = self.group(py)?;
         Ok(Pending::new("the end of messages", async move {
@@ -121,7 +121,7 @@ impl Messages {
         }))
     }
 
-    /// Waits, at the root, until every member has so many messages.
+    /// Waits, at the root, until every member has this many messages.
     fn wait_delivered(&self, py: Python<'_>, count: u64) -> PyResult<Pending> {
         let group = self.group(py)?;
         Ok(Pending::new("messages at every member", async move {

@@ -76,7 +76,7 @@ impl Pending {
 
     fn poll_once(&self, py: Python<'_>, waker: &Waker) -> PyResult<Poll<Option<Py<PyAny>>>> {
         let mut call = lock(&self.call);
-        let future = call.as_mut().ok_or_else(|| invalid(py, "this call has ended before"))?;
+        let future = call.as_mut().ok_or_else(|| invalid(py, "this call has already ended"))?;
         match future.as_mut().poll(&mut Context::from_waker(waker)) {
             Poll::Pending => Ok(Poll::Pending),
             Poll::Ready(outcome) => {
@@ -90,7 +90,7 @@ impl Pending {
 
 #[pymethods]
 impl Pending {
-    /// Waits for its end, for at most so many seconds. Raises what has failed, what a signal's handler raises, or TimedOut.
+    /// Waits for its end, for at most this many seconds. Raises what has failed, what a signal's handler raises, or TimedOut.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Py<PyAny>>> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let limit = duration(timeout);

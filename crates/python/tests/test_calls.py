@@ -430,13 +430,13 @@ class Calls(unittest.TestCase):
         # The other process learns that the call was interrupted.
         kind, said = members.run(_call_in_a_handler, 2)[0]
         self.assertEqual(kind, "returned", said)
-        self.assertIn("under way on this thread", said)
+        self.assertIn("in progress on this thread", said)
 
     def test_a_handler_of_a_signal_that_is_refused_calls_ends_nothing(self) -> None:
         refused, others = members.returned(members.run(_handle_in_a_call, 2, False))
         self.assertEqual(len(refused), 5, refused)
         for said in refused:
-            self.assertIn("under way on this thread", said)
+            self.assertIn("in progress on this thread", said)
         self.assertEqual(others, [])
 
     def test_a_handler_of_a_signal_can_leave_the_group(self) -> None:

@@ -395,7 +395,7 @@ class Groups(unittest.TestCase):
             *[({"members": given}, "members is ") for given in (None, 5, "abc", b"abc")],
             ({"members": []}, "members is "),
             ({"members": [address, 2]}, r"members\[1\] is of type int"),
-            ({"members": ["127.0.0.1"]}, "no address"),
+            ({"members": ["127.0.0.1"]}, "not an address"),
             ({"members": [address, address]}, "rank 0 and rank 1 have the same address, 127.0.0.1:0"),
             *[({"secret": given}, "secret is of type") for given in (None, 5, secret.encode())],
             ({"secret": "abc"}, "64"),

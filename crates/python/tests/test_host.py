@@ -141,7 +141,7 @@ def _failed(call: Callable[[], object]) -> tuple[str, str, int | None]:
 def _give_up_waiting(operation: str, error: type[BaseException] | None) -> list[tuple[str, str, int | None]]:
     """Rank 1 waits for its leader and stops, by its timeout or a signal; then all call what they call."""
     os.environ["RDMC_HOST"] = "host"
-    # Nothing below lasts so long.
+    # Nothing below takes this long.
     group = rdmc.HostGroup.from_env(timeout=10 * members.PATIENCE)
     group.barrier()
     call: Callable[..., object] = group.broadcast if operation == "broadcast" else group.barrier
@@ -372,8 +372,8 @@ class HostGroups(unittest.TestCase):
             (b'{"call": 7, "operation": "barrier", "root": 0}', "as call 7"),
             (b'{"call": 1, "operation": "broadcast", "root": 0}', "broadcast with root 0"),
             (b"{}", "as call None"),
-            (b"[]", "no message"),
-            (b"\xff", "no message"),
+            (b"[]", "not a message"),
+            (b"\xff", "not a message"),
             (b'{"ended": "make", "rank": "x", "reason": 3}', "3"),
         ]
         for answer, words in answers:

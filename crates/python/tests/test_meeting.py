@@ -184,7 +184,7 @@ class StoresUsedAgain(unittest.TestCase):
     def test_wrong_ranks_are_refused(self) -> None:
         for rank, size in (("2", "2"), ("-1", "2"), ("x", "2"), ("0", ""), ("0", "0")):
             with mock.patch.dict(os.environ, {"RANK": rank, "WORLD_SIZE": size}):
-                with self.assertRaisesRegex(rdmc.InvalidUse, f"RANK={rank} is no rank"):
+                with self.assertRaisesRegex(rdmc.InvalidUse, f"RANK={rank} is not a rank"):
                     rdmc.Group.from_env(self.store)
 
     def test_several_at_a_time(self) -> None:
@@ -244,7 +244,7 @@ class Addresses(unittest.TestCase):
             ({}, {"nodea": ["127.0.1.1"]}, "only loopback"),
             ({}, {}, "only loopback"),
             ({"MASTER_ADDR": "nosuch"}, self.debian, "MASTER_ADDR=nosuch.*not known"),
-            ({"RDMC_IP": "nodea"}, self.debian, "RDMC_IP=nodea is no IP address"),
+            ({"RDMC_IP": "nodea"}, self.debian, "RDMC_IP=nodea is not an IP address"),
         ]
         other = Place("another", "nodeb", "10.0.0.2", "10.0.0.2", "", False)
         for environment, own, words in cases:

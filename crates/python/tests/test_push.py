@@ -124,7 +124,7 @@ class Push(unittest.TestCase):
         text.chmod(0o700)
         for given in (self.top / "missing", self.file, self.top, text):
             with mock.patch.dict(os.environ, {"RDMC_COMMAND": str(given)}):
-                with self.assertRaisesRegex(rdmc.InvalidUse, f"{given}.*(is no program|cannot be run)") as raised:
+                with self.assertRaisesRegex(rdmc.InvalidUse, f"{given}.*(is not a program|cannot be run)") as raised:
                     rdmc.push(self.file, local=1)
                 self.assertIn("RDMC_COMMAND", str(raised.exception))
 

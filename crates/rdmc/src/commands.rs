@@ -74,9 +74,9 @@ pub(crate) enum Command {
         reply: Sender<Result<OwnedFd, Error>>,
     },
     /// Makes all groups fail, and ends the worker when they have failed and their neighbours have
-    /// received the reason, or `patience` has passed.
+    /// received the reason, or `timeout` has passed.
     Stop {
-        patience: Duration,
+        timeout: Duration,
     },
 }
 

@@ -272,7 +272,7 @@ impl Context {
         let driver = Arc::new(Driver::new(team::Team::new(network, made, links)?, is_crowded));
         let threads = Threads::default();
         if let Err(error) = driver.join(deadline) {
-            // Others are told why.
+            // Other members receive the reason.
             driver.shut_down(&threads);
             return Err(error);
         }
@@ -424,8 +424,8 @@ impl Context {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        let patience = (deadline.left() / 2).min(LEAVE_TIMEOUT);
-        let _ = self.commands.give(Command::Stop { patience });
+        let timeout = (deadline.left() / 2).min(LEAVE_TIMEOUT);
+        let _ = self.commands.give(Command::Stop { timeout });
         let mut late = self.listener.close(deadline);
         late.extend(self.dialer.close(deadline));
         if let Some(caller) = &self.caller {

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn it_is_readable_while_one_of_its_parts_is() {
-        let (now, patience) = (Duration::ZERO, Duration::from_secs(600));
+        let (now, timeout) = (Duration::ZERO, Duration::from_secs(600));
         let (mut network, mut peer) = UnixStream::pair().unwrap();
         let descriptor = Descriptor::new(network.try_clone().unwrap().into()).unwrap();
         assert!(!is_readable(&descriptor, now));
@@ -130,16 +130,16 @@ mod tests {
         let past = Instant::now();
         for _ in 0..2 {
             descriptor.set_timer(Some(past));
-            assert!(is_readable(&descriptor, patience));
+            assert!(is_readable(&descriptor, timeout));
         }
         descriptor.set_paused(true);
         assert!(!is_readable(&descriptor, now));
         descriptor.set_paused(false);
         assert!(is_readable(&descriptor, now));
-        descriptor.set_timer(Some(past + patience));
+        descriptor.set_timer(Some(past + timeout));
         assert!(!is_readable(&descriptor, now));
         descriptor.set_timer(Some(Instant::now() + Duration::from_millis(1)));
-        assert!(is_readable(&descriptor, patience));
+        assert!(is_readable(&descriptor, timeout));
         descriptor.set_timer(None);
         assert!(!is_readable(&descriptor, now));
     }

@@ -54,7 +54,7 @@ const BLOCKS_IN_STALL: u32 = 8;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct GroupSettings {
-    /// Identifies the group; unique among the groups of its members' contexts.
+    /// Identifies the group; unique among the groups and teams of its members' contexts.
     pub number: u64,
     /// The address of each member's context as the other members reach it, by rank. To shorten long lists, members to
     /// which this one does not connect ([`GroupSettings::neighbours`]) may be [`GroupSettings::UNKNOWN`]; addresses are

@@ -28,8 +28,9 @@ use crate::{
 ///
 /// # Blocking and threads
 /// A call blocks until this member's part is done; the calling thread drives the team's
-/// network. A broadcast returns at the root once the message is on its way. Concurrent calls from several
-/// threads run one after another. Between calls a background thread of the team sends heartbeats, so
+/// network. A broadcast returns at the root once the message is on its way. Concurrent calls are
+/// serialized. Between calls a
+/// background thread of the team sends heartbeats, so
 /// that a member in a long computation is not considered lost. Contexts with
 /// [`crate::Progress::Caller`] have no such thread: a member that makes no call for
 /// [`crate::TcpSettings::silence_timeout`] is considered lost.

@@ -32,7 +32,8 @@ impl Prepared {
         let element_bytes = by.element_bytes();
         if !region.len().is_multiple_of(element_bytes) {
             let bytes = region.len();
-            let text = format!("{bytes} bytes are no whole number of elements of {element_bytes}");
+            let text =
+                format!("{bytes} bytes are not a whole number of elements of {element_bytes}");
             return Err(Error::TeamCall(text));
         }
         drop(region.write(0..region.len()).map_err(|error| Error::TeamCall(error.to_string()))?);

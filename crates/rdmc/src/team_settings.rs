@@ -23,9 +23,9 @@ pub struct TeamSettings {
     /// Length in bytes of a slot, including a header of 48 bytes; 64 to 1 MiB. Each link takes
     /// two rings of memory at either end.
     pub slot_bytes: u32,
-    /// How the ways of operations are chosen: as trees, exchanges, or in blocks of some length. `None`, the default: the fastest
-    /// by a cost model, with the costs of rank 0's network, which all members take. Creation measures those that depend on
-    /// the machine and the distance.
+    /// How the algorithm of each operation is chosen: a tree, exchanges, or blocks of some length. `None`, the default: the fastest
+    /// by a cost model, with the costs of rank 0's network at all members. Those that depend on the machine and the distance are
+    /// measured when the team is created.
     pub ways: Option<Ways>,
     /// How this member detects that a slot in its memory was written.
     pub ends: WriteEnds,
@@ -35,7 +35,7 @@ pub struct TeamSettings {
 
 impl TeamSettings {
     /// Returns the settings for member `rank` of a team of `members`, with defaults for
-    /// everything else: 16 slots for 32 KiB each, and ways by costs.
+    /// everything else: 16 slots of 32 KiB each, and algorithms chosen by cost.
     pub fn new(number: u64, members: Vec<SocketAddr>, rank: u32) -> Self {
         let defaults = team::TeamSettings::new(number, 1, rank);
         Self {

@@ -266,8 +266,8 @@ impl Worker {
                 let _ = reply.send(self.engine.transport_mut().watch());
                 Ok(())
             }
-            Command::Stop { patience } => {
-                self.stopping = Some(patience);
+            Command::Stop { timeout } => {
+                self.stopping = Some(timeout);
                 let groups: Vec<u64> = self.engine.groups().collect();
                 for group in groups {
                     let _ = self.engine.abort(group, "its context was closed");

@@ -155,7 +155,7 @@ fn another_secret_is_refused_with_the_reason() {
         contexts[1].create_group_with(among(pipeline(1, 2)(1), &addresses), Recorder(sender));
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("member 0") && error.contains("secret"), "{error}");
-    // The other one is told, too, though it only waits.
+    // The other one learns of it as well, though it only waits.
     let (sender, _events) = channel();
     let missed =
         contexts[0].create_group_with(among(pipeline(1, 2)(0), &addresses), Recorder(sender));

@@ -26,7 +26,7 @@ const SLACK_ALLOCATIONS: usize = 64;
 const SLACK_RESIDENT_KIB: usize = 8 << 10;
 /// How often something is repeated that has left more than there was.
 const ROUNDS_MAX: usize = 4;
-/// How long threads and tables may take to let go of what has ended. A connection that nobody uses is closed only later.
+/// How long threads and tables may take to release what has ended. An unused connection is closed only later.
 const SETTLING: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]

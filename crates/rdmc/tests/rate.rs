@@ -59,7 +59,7 @@ fn replicate(groups: &[Vec<Group>], bytes: usize) -> Duration {
     begin.elapsed()
 }
 
-/// Returns how long a member takes at least to receive so many bytes over so many links.
+/// Returns how long a member takes at least to receive this many bytes over this many links.
 fn least(bytes: usize, links: usize) -> Duration {
     let limited_bytes = bytes - FREE_BYTES - AHEAD_BYTES * links;
     Duration::from_secs_f64(limited_bytes as f64 / RATE as f64)

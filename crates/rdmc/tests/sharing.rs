@@ -265,7 +265,7 @@ fn a_member_that_tries_again_does_not_harm_its_neighbours() {
     }
 }
 
-/// The member that had accepted gives up: the one that had asked is told, and asks again.
+/// The member that had accepted gives up: the one that had asked is notified, and asks again.
 #[test]
 fn a_member_that_had_accepted_may_try_again() {
     if common::fabric() == Fabric::Tcp {

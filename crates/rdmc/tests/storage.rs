@@ -536,7 +536,8 @@ fn a_disk_that_never_answers_is_named_and_keeps_its_memory() {
             let who = (failure.member, failure.kind);
             assert_eq!(who, (Some(culprit), FailureKind::Stalled), "{failure}");
             if rank == culprit {
-                let words = format!("it waits for its storage: {access} of 1000 bytes of the disk");
+                let words =
+                    format!("it has waited for its storage ({access} of 1000 bytes of the disk");
                 assert!(failure.detail.contains(&words), "{failure}");
                 assert!(regions.is_empty(), "memory was handed back that the disk uses");
             }

@@ -69,7 +69,7 @@ pub fn operations(team: &Team) {
     team.broadcast(0, &mut [0_u8; 0], PATIENCE).unwrap();
 }
 
-/// Reduce-scatter, scatter and gather of so many values for each member.
+/// Reduce-scatter, scatter and gather of this many values for each member.
 fn parts(team: &Team, length: usize) {
     let (rank, members) = (team.rank() as usize, team.members());
     let whole: Vec<u32> = (0..(members as usize * length) as u32).collect();
@@ -525,7 +525,10 @@ fn a_prepared_operation_is_repeated() {
                 let region = Region::zeroed(elements * 4);
                 let odd = Region::zeroed(6);
                 let refused = team.prepare_all_reduce(odd, Type::F32, Op::Sum).unwrap_err();
-                assert!(refused.to_string().contains("6 bytes are no whole number"), "{refused}");
+                assert!(
+                    refused.to_string().contains("6 bytes are not a whole number"),
+                    "{refused}"
+                );
                 let by = (Type::I32, Op::Sum);
                 let mut prepared = team.prepare_all_reduce(region.clone(), by.0, by.1).unwrap();
                 for round in 0..10_i32 {

@@ -26,7 +26,7 @@ pub struct Member {
     /// How many messages wait for memory before any gets it.
     pub patience: usize,
     pub unanswered: Vec<(u64, u64)>,
-    /// Messages that were copied out of slots, of which the engine is told when it is called next.
+    /// Messages that were copied out of slots, which are reported to the engine when it is called next.
     left: Vec<u64>,
     /// How many messages were copied out of slots.
     pub copied: u64,

@@ -133,7 +133,7 @@ pub enum Action {
         message: u64,
         /// First byte.
         offset: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: u64,
     },
     /// A block is in its place and will not change: the application may read it.
@@ -144,7 +144,7 @@ pub enum Action {
         block: u32,
         /// First byte.
         offset: u64,
-        /// Length.
+        /// Length in bytes.
         bytes: u64,
     },
     /// All blocks of the message are in place here. In order of messages; never at the root.

@@ -211,7 +211,7 @@ fn assert_steps(cases: &[Steps<'_>], is_right: impl Fn(u64, u64) -> bool) {
 }
 
 /// A first round model, with classes of q+2 or 2q+2 rounds and chains that pass on what an exit would have sent to its leader,
-/// took so many rounds.
+/// took this many rounds.
 #[test]
 fn steps_are_fewer_than_those_of_the_first_model() {
     let cases: [Steps<'_>; 6] = [

@@ -271,14 +271,14 @@ impl Channel {
         self.send_by(message, &|| deadline)
     }
 
-    /// As [`Channel::send`], for a long message or a slow peer: `patience` applies to each 16 KiB
+    /// As [`Channel::send`], for a long message or a slow peer: `timeout` applies to each 16 KiB
     /// of it.
     pub fn send_steadily<M: Serialize>(
         &mut self,
         message: &M,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), Error> {
-        self.send_by(message, &|| Deadline::after(patience))
+        self.send_by(message, &|| Deadline::after(timeout))
     }
 
     fn send_by<M: Serialize>(
@@ -312,21 +312,18 @@ impl Channel {
         Ok(self.receive_by(&|| deadline)?.0)
     }
 
-    /// As [`Channel::receive`], for a long message or a slow peer: `patience` applies to each part
+    /// As [`Channel::receive`], for a long message or a slow peer: `timeout` applies to each part
     /// of it, of 16 KiB at most.
-    pub fn receive_steadily<M: DeserializeOwned>(
-        &mut self,
-        patience: Duration,
-    ) -> Result<M, Error> {
-        Ok(self.receive_counted(patience)?.0)
+    pub fn receive_steadily<M: DeserializeOwned>(&mut self, timeout: Duration) -> Result<M, Error> {
+        Ok(self.receive_counted(timeout)?.0)
     }
 
     /// As [`Channel::receive_steadily`]; also returns how many bytes the message had.
     pub fn receive_counted<M: DeserializeOwned>(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(M, usize), Error> {
-        self.receive_by(&|| Deadline::after(patience))
+        self.receive_by(&|| Deadline::after(timeout))
     }
 
     fn receive_by<M: DeserializeOwned>(
@@ -386,7 +383,7 @@ impl Channel {
         };
         let unread = self.tls().reader().read(&mut [0]);
         if unread.is_ok() {
-            return Err(peer_error(self.peer, "sent more than was asked of it".into()));
+            return Err(peer_error(self.peer, "sent more than was requested".into()));
         }
         let _ = self.stream.set_read_timeout(None);
         let _ = self.stream.set_write_timeout(None);
@@ -475,14 +472,15 @@ impl Channel {
 }
 
 fn interrupted(address: SocketAddr) -> Error {
-    peer_error(address, "connecting was given up".into())
+    peer_error(address, "connecting was cancelled".into())
 }
 
 /// Replaces the cause of a connection that ended during its handshake by the probable reason.
 fn ended_in_handshake(error: Error) -> Error {
     match error {
         Error::Peer { address, kind: PeerErrorKind::Closed, .. } => {
-            let cause = format!("{}: another secret or certificate?", refusal::HUNG_UP);
+            let cause =
+                format!("{}: does it have another secret or certificate?", refusal::HUNG_UP);
             peer_error_of(PeerErrorKind::HungUp, address, cause)
         }
         other => other,

@@ -85,9 +85,9 @@ impl HandshakeLimit {
         Ok(Handshake { limit: Arc::clone(self), number })
     }
 
-    /// Tracks no more connections, shuts down all that are tracked, and waits at most `patience`
+    /// Tracks no more connections, shuts down all that are tracked, and waits at most `timeout`
     /// until their guards are dropped. Returns whether they are.
-    pub(crate) fn close(&self, patience: Duration) -> bool {
+    pub(crate) fn close(&self, timeout: Duration) -> bool {
         let mut open = self.open();
         open.closed = true;
         for connection in open.connections.values() {
@@ -95,7 +95,7 @@ impl HandshakeLimit {
         }
         let open = self
             .left
-            .wait_timeout_while(open, patience, |open| !open.connections.is_empty())
+            .wait_timeout_while(open, timeout, |open| !open.connections.is_empty())
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .0;
         open.connections.is_empty()

@@ -74,7 +74,7 @@ impl Line<'_> {
         self.read(record, deadline, what)?;
         let body_bytes = usize::from(u16::from_be_bytes([record[3], record[4]]));
         if body_bytes > RECORD_BYTES_MAX {
-            return Err(peer_error(self.peer, "sent what is not TLS".into()));
+            return Err(peer_error(self.peer, "sent something that is not TLS".into()));
         }
         record.resize(RECORD_HEAD_BYTES + body_bytes, 0);
         self.read(&mut record[RECORD_HEAD_BYTES..], deadline, what)

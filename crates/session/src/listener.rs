@@ -68,7 +68,7 @@ impl Listener {
         Self::open_to(None, socket, credentials, admit)
     }
 
-    /// As [`Listener::open`], for these peers only: connections of all others are closed at once, and `admit` is told.
+    /// As [`Listener::open`], for these peers only: connections of all others are closed at once, and reported to `admit`.
     ///
     /// Errors: no thread or descriptor is left.
     pub fn open_to(
@@ -204,8 +204,8 @@ impl Listener {
         }
         let mut late = self.stop(deadline);
         // Their reads and writes fail at once; the bound is for an overloaded machine.
-        let patience = deadline.left().min(AUTHENTICATION_TIMEOUT);
-        if !self.shared.handshakes.close(patience) {
+        let timeout = deadline.left().min(AUTHENTICATION_TIMEOUT);
+        if !self.shared.handshakes.close(timeout) {
             late.push(format!("a handshake with a peer that connected to {}", self.address));
         }
         late

@@ -47,7 +47,7 @@ impl FromStr for Peers {
 }
 
 fn network(text: &str) -> Result<PeerNetwork, String> {
-    let wrong = || format!("{text:?} is no network such as 10.1.0.0/16 and no address");
+    let wrong = || format!("{text:?} is neither a network such as 10.1.0.0/16 nor an address");
     let (address, bits) = text.split_once('/').unzip();
     let address: IpAddr = address.unwrap_or(text).parse().map_err(|_| wrong())?;
     let bits_max = if address.is_ipv4() { 32 } else { 128 };

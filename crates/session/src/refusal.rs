@@ -21,7 +21,7 @@ pub(crate) fn explain(error: &Error, what: &str) -> String {
             format!("authenticates in another way: {MIXED}")
         }
         Error::AlertReceived(alert) => format!("{HUNG_UP}: {}", refused(*alert)),
-        other => format!("sent what is not its {what}: {other}"),
+        other => format!("sent an invalid {what}: {other}"),
     }
 }
 
@@ -45,12 +45,12 @@ fn not_accepted(error: &CertificateError) -> String {
             "its certificate is not valid yet; are the clocks of both hosts right?".into()
         }
         CertificateError::NotValidForNameContext { expected, .. } => format!(
-            "its certificate is not for {}; call the host by a name that its certificate has \
-             (subjectAltName), or issue one with this name",
+            "its certificate is not for {}; address the host by a name in its certificate (subjectAltName), or issue one with \
+             this name",
             expected.to_str()
         ),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "its certificate is for something else (extended key usage); roots need clientAuth, \
+            "its certificate is for another purpose (extended key usage); roots need clientAuth, \
              receivers that listen serverAuth"
                 .into()
         }
@@ -69,13 +69,11 @@ fn refused(alert: Alert) -> String {
         Alert::AccessDenied => return "another secret?".into(),
         Alert::HandshakeFailure => return MIXED.into(),
         Alert::CertificateRequired => return "it requires a certificate".into(),
-        Alert::UnknownCA | Alert::DecryptError => {
-            "it trusts other authorities than the one that has issued it"
-        }
+        Alert::UnknownCA | Alert::DecryptError => "it does not trust the authority that issued it",
         Alert::CertificateExpired => "it has expired, or is not valid yet; issue a new one",
         Alert::BadCertificate => "it is not for the name by which that host calls this one",
-        Alert::UnsupportedCertificate => "it is for something else (extended key usage)",
-        Alert::CertificateUnknown => "that host reports why; it may allow other names alone",
+        Alert::UnsupportedCertificate => "it is for another purpose (extended key usage)",
+        Alert::CertificateUnknown => "that host reports why; it may allow only other names",
         other => return format!("{other:?}"),
     };
     format!("it does not accept this host's certificate: {why}")

@@ -52,8 +52,8 @@ pub fn host(
     let admitting = Arc::clone(&meeting);
     let admit = move |channel: Channel, handshake: Handshake| {
         handshake.served();
-        let patience = Deadline::after(deadline.left().min(PATIENCE));
-        admitting.admit(channel, handshake, patience)
+        let timeout = Deadline::after(deadline.left().min(PATIENCE));
+        admitting.admit(channel, handshake, timeout)
     };
     let socket = listener.try_clone().map_err(system)?;
     let mut accepting =

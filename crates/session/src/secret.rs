@@ -21,8 +21,9 @@ impl Secret {
     /// The system's random source is not available.
     pub fn random() -> Result<Self, std::io::Error> {
         let mut own = Self::zero();
-        getrandom::fill(&mut **own.0)
-            .map_err(|error| std::io::Error::other(format!("no random numbers: {error}")))?;
+        getrandom::fill(&mut **own.0).map_err(|error| {
+            std::io::Error::other(format!("cannot get random numbers: {error}"))
+        })?;
         Ok(own)
     }
 
@@ -108,7 +109,7 @@ impl fmt::Debug for Secret {
 pub fn random_id() -> Result<[u8; 16], std::io::Error> {
     let mut id = [0; 16];
     getrandom::fill(&mut id)
-        .map_err(|error| std::io::Error::other(format!("no random numbers: {error}")))?;
+        .map_err(|error| std::io::Error::other(format!("cannot get random numbers: {error}")))?;
     Ok(id)
 }
 

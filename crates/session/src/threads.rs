@@ -84,8 +84,8 @@ mod tests {
         threads.spawn("stuck", "a stuck thread".into(), body).unwrap();
         threads.spawn("quick", "a quick thread".into(), || {}).unwrap();
         threads.spawn("broken", "a thread that panics".into(), || panic!("on purpose")).unwrap();
-        let patience = Deadline::after(Duration::from_millis(500));
-        assert_eq!(threads.join(patience), ["a stuck thread"]);
+        let timeout = Deadline::after(Duration::from_millis(500));
+        assert_eq!(threads.join(timeout), ["a stuck thread"]);
         assert!(threads.join(Deadline::after(Duration::ZERO)).is_empty(), "named once");
         drop(go_on);
     }

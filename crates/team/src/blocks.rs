@@ -93,7 +93,7 @@ impl Blocks {
         Some(post)
     }
 
-    /// Returns scratch memory of at least so many bytes.
+    /// Returns scratch memory of at least this many bytes.
     fn take_scratch(&mut self, bytes: usize) -> Region {
         let found = self.scratch.iter().position(|region| region.len() >= bytes);
         found.map_or_else(|| Region::zeroed(bytes), |at| self.scratch.swap_remove(at))

@@ -22,8 +22,8 @@ pub enum Error {
     /// Costs that are negative or no numbers.
     #[error("the costs {0} are not all finite and at least 0")]
     Costs(Parameters),
-    /// An operation was called before this member was told how ways are chosen.
-    #[error("rank 0 has not told yet how ways are chosen")]
+    /// An operation was called before this member had received how ways are chosen.
+    #[error("rank 0 has not yet sent how ways are chosen")]
     NotTold,
     /// The operation's memory has another length than the call.
     #[error("the memory has {bytes} bytes; {needed} are needed")]
@@ -46,7 +46,7 @@ pub enum Error {
     #[error("{0} folds nothing: call it without an operator or a function")]
     Reduction(Kind),
     /// The contribution is not a whole number of elements.
-    #[error("{bytes} bytes are no whole number of elements of {element} bytes")]
+    #[error("{bytes} bytes are not a whole number of elements of {element} bytes")]
     CutElement {
         /// Length of the contribution.
         bytes: u64,

@@ -82,7 +82,7 @@ impl Flags {
     }
 }
 
-/// Returns the length in bytes of the words for so many bytes.
+/// Returns the length in bytes of the words for this many bytes.
 pub(crate) const fn words_bytes(bytes: usize) -> usize {
     bytes.div_ceil(VALUE_BYTES) * WORD_BYTES
 }

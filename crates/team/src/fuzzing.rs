@@ -283,7 +283,7 @@ mod tests {
         let byes = |neighbour| [&[0, neighbour, bye.len() as u8], &bye[..]].concat();
         let byes: Vec<u8> = (0..4).flat_map(byes).collect();
         let leaves = [&broadcast[..], &byes, &[11, 0]].concat();
-        // The broadcast, once it is told how ways are chosen.
+        // The broadcast, once it has received how ways are chosen.
         let costs = Word::Costs(Parameters::PAPER).encode();
         let costs = [&[0, 0, costs.len() as u8], &costs[..]].concat();
         let told = [&[136], &others[..], &costs, &broadcast[1 + others.len()..]].concat();

@@ -1,7 +1,7 @@
 //! Collective operations of a team over any [`transport::Transport`] with one-sided writes, without threads and sockets.
 //!
 //! [`Team`] connects a member of `collective` and a transport: it writes pieces into the slots of others, folds what
-//! others have written, and reports results and failures. Whoever calls drives the network: nothing happens between calls of
+//! others have written, and reports results and failures. The caller drives the network: nothing happens between calls of
 //! [`Team::progress`].
 //!
 //! The path of a message through the files: [`Team::start`] (`team`) -> a piece in a staged slot (`staging`) -> a write into a

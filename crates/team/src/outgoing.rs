@@ -68,8 +68,8 @@ impl Outgoing {
         posted
     }
 
-    /// Notes that the member sleeps until the next write, having seen so many of each ring. Returns
-    /// whether it has to be woken at once, since there are more. Errors: there were not so many.
+    /// Notes that the member sleeps until the next write, having seen this many of each ring. Returns
+    /// whether it has to be woken at once, since there are more. Errors: there were not that many.
     pub(crate) fn note_sleep(&mut self, seen: [u64; 2]) -> Result<bool, &'static str> {
         if seen.iter().zip(self.written).any(|(&seen, written)| seen > written) {
             return Err("it has seen writes that were not made");

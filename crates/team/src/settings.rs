@@ -22,7 +22,7 @@ pub struct TeamSettings {
     pub probed: Option<u32>,
     /// How this member learns that its slots were written; others may have another setting.
     pub ends: WriteEnds,
-    /// After so long without progress of an operation, a member tells others what it waits for.
+    /// After this time without progress of an operation, a member tells others what it waits for.
     pub ask_after: Duration,
     /// For tests.
     #[doc(hidden)]

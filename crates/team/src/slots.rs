@@ -247,7 +247,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Resets the words of the first `count` writes of a ring, before the peer is told that their
+    /// Resets the words of the first `count` writes of a ring, before the peer is notified that their
     /// slots are free: it writes them only afterwards. No word of a free slot is then that of a write.
     pub(crate) fn reset(&mut self, ring: Ring, count: u64) {
         let ring = &mut self.rings[ring as usize];

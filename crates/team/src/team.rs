@@ -45,7 +45,7 @@ pub struct Team<T: Transport> {
     completions: Vec<Completion>,
     /// One slot's contents.
     buffer: Vec<u8>,
-    /// When something has completed or come the last time, or others were told what this member waits for.
+    /// The last time that something completed or came, or that others were notified of what this member waits for.
     moved_at: Duration,
     /// Something has come or was started since `moved_at`, which the next poll sets.
     has_moved: bool,

@@ -9,7 +9,7 @@ use crate::{Error, TeamSettings};
 /// How often rank 0 measures the time of a write. The least counts: others include what a member did before it answered.
 const PROBES: u32 = 8;
 
-/// Whether this member was told the costs by which all choose ways; of whom it is, and whom it tells.
+/// Whether this member has received the costs by which all choose ways; from which member, and to which it sends them.
 pub(crate) struct Told {
     rank: u32,
     tree: BroadcastTree,
@@ -80,7 +80,7 @@ impl Told {
         if self.probing.is_some() {
             "it has not answered a probe"
         } else {
-            "it has not told how ways are chosen"
+            "it has not sent how ways are chosen"
         }
     }
 
@@ -92,7 +92,7 @@ impl Told {
     /// Notes that a member has told this one. Errors: it does not have to, or has told before.
     pub(crate) fn note(&mut self, from: u32) -> Result<(), Fault> {
         if self.rank == 0 || self.awaited() != Some(from) {
-            let what = "costs that it does not have to tell";
+            let what = "costs that it may not send";
             return Err(Fault::Protocol { member: from, what });
         }
         self.is_told = true;

@@ -21,7 +21,7 @@ impl Waits {
         self.note_called(member, operation.saturating_add(1));
     }
 
-    /// Notes that a member has called so many operations.
+    /// Notes that a member has called this many operations.
     pub(crate) fn note_called(&mut self, member: u32, operations: u64) {
         let called = self.called.entry(member).or_default();
         *called = operations.max(*called);

@@ -10,7 +10,7 @@ use crate::ends::Marks;
 pub(crate) enum Word {
     /// Rings are exposed: writes may begin, and this member looks at these marks of them.
     Exposed(Marks),
-    /// This member has seen so many writes to each ring, and waits in its transport for the next one.
+    /// This member has seen this many writes to each ring, and waits in its transport for the next one.
     Sleeps { seen: [u64; 2] },
     /// Rank 0's costs, by which all choose ways.
     Costs(Parameters),
@@ -18,18 +18,18 @@ pub(crate) enum Word {
     Probe,
     /// There are writes that a sleeping member had not seen.
     Wake,
-    /// So many slots of a ring were freed in all.
+    /// The number of slots of a ring that were freed in all.
     Freed { ring: Ring, count: u64 },
-    /// So many blocks of an operation may be sent in all, which this member has called like this.
+    /// The number of blocks of an operation that may be sent in all, and how this member has called it.
     Grant { operation: u64, call: Call, blocks: u32 },
     /// This member waits in an operation, which it has called like this, for the last of a chain of members that wait for
-    /// each other. Also the answer to such a word by a member that cannot call it, since it was not told how ways are chosen.
+    /// each other. Also the answer to such a word by a member that cannot call it, since it has not received how ways are chosen.
     Waits { operation: u64, call: Call, held_by: u32 },
-    /// This member has called so many operations.
+    /// This member has called this many operations.
     Called { operations: u64 },
     /// The team has failed.
     Failed(Notice),
-    /// This member has called so many operations, completed them all, and closes its links.
+    /// This member has called this many operations, completed them all, and closes its links.
     Bye { operations: u64 },
 }
 
@@ -75,7 +75,7 @@ impl Word {
         }
     }
 
-    /// Decodes a word of a team of so many members; `None` for anything that [`Word::encode`] does not produce, and for ranks of no
+    /// Decodes a word of a team of this many members; `None` for anything that [`Word::encode`] does not produce, and for ranks of no
     /// member.
     pub(crate) fn decode(bytes: &[u8], members: u32) -> Option<Self> {
         let mut fields = Fields::of(bytes);

@@ -352,7 +352,7 @@ fn a_member_that_does_not_tell_is_named() {
     for rank in 0..4 {
         let failure = world.team(rank).failure().expect("all know").clone();
         assert_eq!((failure.member, failure.kind), (Some(0), FailureKind::Stalled));
-        assert!(failure.detail.contains("has not told how ways are chosen"), "{failure}");
+        assert!(failure.detail.contains("has not sent how ways are chosen"), "{failure}");
         assert_eq!(world.team(rank).is_ready().is_err(), rank > 0);
     }
 }
@@ -442,7 +442,7 @@ fn members_that_call_different_things_fail_the_team() {
     }
 }
 
-/// Member 3 never calls: whoever times out names it, also those that wait for others that wait for it.
+/// Member 3 never calls: any member that times out names it, even one that waits for others that wait for it.
 /// A one-sided write is seen before the words that were sent after it.
 #[test]
 fn a_failure_that_was_sent_after_a_write_goes_before_what_the_write_shows() {
@@ -624,7 +624,7 @@ fn what_makes_no_team_or_call_is_refused() {
         12,
         Some(sum()),
         12,
-        "12 bytes are no whole number of elements of 8",
+        "12 bytes are not a whole number of elements of 8",
     );
     let element = "element_bytes is 33000; use 1 to 32768";
     refused(Kind::AllReduce, 0, 66_000, long(33_000), 66_000, element);

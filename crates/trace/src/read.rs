@@ -57,7 +57,7 @@ pub struct Slice {
 pub enum Shown {
     /// Something that lasted.
     Slice(Slice),
-    /// So many events are missing here, since they came too fast.
+    /// This many events are missing here, since they came too fast.
     Lost(u64),
 }
 
@@ -65,7 +65,7 @@ pub enum Shown {
 /// process. A file whose end is missing gives what there is.
 ///
 /// Blocks while it reads, in memory for one line. Errors of the iterator: reading fails, or a line
-/// is no event of such a file (it is named by its number, from 1).
+/// is not an event of such a file (it is named by its number, from 1).
 pub fn read(input: impl BufRead) -> impl Iterator<Item = io::Result<Shown>> {
     let mut lines = Lines { input, number: 0, line: Vec::new() };
     std::iter::from_fn(move || lines.next_shown().transpose())
@@ -92,7 +92,7 @@ impl<R: BufRead> Lines<R> {
                 continue;
             }
             let wrong = |why: String| {
-                let text = format!("line {} is no event of a trace of rdmc: {why}", self.number);
+                let text = format!("line {} is not an event of an rdmc trace: {why}", self.number);
                 io::Error::new(ErrorKind::InvalidData, text)
             };
             let event: Event =

@@ -38,7 +38,7 @@ pub trait Harness {
         true
     }
 
-    /// Returns whether peers are told of a write that was flushed although its sender polls no more.
+    /// Returns whether a flushed write is reported to peers even if its sender no longer polls.
     fn flushes_writes(&self) -> bool {
         true
     }

@@ -53,7 +53,7 @@ pub fn unreported_writes_arrive_before_a_reported_one<H: Harness>(harness: &mut 
     assert_eq!(rig.written(1, 0), expected);
 }
 
-/// Whoever has seen a byte of a write sees all bytes before it.
+/// A reader that has seen a byte of a write sees all bytes before it.
 pub fn vouched_bytes_become_visible_in_order<H: Harness>(harness: &mut H) {
     look_at_writes(
         harness,

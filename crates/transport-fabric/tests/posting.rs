@@ -9,7 +9,7 @@ use crate::common::{Place, connect, start};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Posts receives for so many blocks of this length, and returns once the sender knows of all of them.
+/// Posts receives for this many blocks of this length, and returns once the sender knows of all of them.
 fn announce(
     receiver: &mut FabricTransport,
     to_sender: EndpointId,
@@ -35,7 +35,7 @@ fn announce(
     into
 }
 
-/// Returns how many of so many sends a close takes back, if no send has completed before.
+/// Returns how many of this many sends a close takes back, if no send has completed before.
 fn taken_back(place: &Place, blocks: usize, block_bytes: usize) -> usize {
     let (mut sender, mut receiver) = (start(place), start(place));
     let (to_receiver, to_sender) = connect(&mut sender, &mut receiver);

@@ -14,7 +14,7 @@ pub(crate) const REFERENCE_BYTES_MIN: usize = 16 << 10;
 /// How much is copied at once; other links have their turn between.
 const COPY_BYTES_MAX: usize = 512 << 10;
 
-/// What the peer says of blocks that are copied.
+/// Messages of the peer about blocks that are copied.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// It wants these bytes to be placed in this end's memory.
@@ -123,9 +123,9 @@ impl Copies {
 
     /// Accepts references from now on, if the peer has placed the proof there. Returns why its memory cannot be read.
     ///
-    /// Errors: nobody has asked for a proof.
+    /// Errors: the proof is unsolicited.
     pub(crate) fn trust(&mut self, address: u64) -> Result<Result<(), String>, String> {
-        let (process, proof) = self.wanted.take().ok_or("a proof that nobody has asked for")?;
+        let (process, proof) = self.wanted.take().ok_or("an unsolicited proof")?;
         let neighbour = Neighbour::new(process, address, proof);
         Ok(neighbour.map(|neighbour| self.neighbour = Some(neighbour)))
     }
@@ -145,7 +145,7 @@ impl Copies {
         !self.is_stale && !self.referred.is_empty()
     }
 
-    /// Copies a piece of the first block. Returns whether that is complete; the peer has to be told.
+    /// Copies a piece of the first block. Returns whether that is complete; the peer has to be notified.
     ///
     /// Errors: the peer's memory or the local memory cannot be accessed.
     pub(crate) fn step(

@@ -163,7 +163,7 @@ impl Incoming {
         if self.block.is_some() {
             return Err("a block within another one".into());
         }
-        let nobody = "a block that nobody has asked for";
+        let nobody = "an unsolicited block";
         let posted = self.receives.front().ok_or(nobody)?.into.bytes();
         if bytes > posted as u64 {
             return Err(format!("a block of {bytes} bytes for a receive of {posted}"));

@@ -216,7 +216,7 @@ impl Link {
         };
         let has_copied = self.copy(completed);
         if has_hung_up {
-            let why = "its process has ended, or let go of the link".into();
+            let why = "its process has ended, or has released the link".into();
             self.end = Some(End::Broken(Cause::Lost(why)));
             return true;
         }

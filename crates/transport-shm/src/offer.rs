@@ -60,7 +60,7 @@ impl Offer {
         &self.bytes
     }
 
-    /// Waits up to `timeout` until the peer has connected. Others that connect are turned away.
+    /// Waits up to `timeout` until the peer has connected. Others that connect are rejected.
     ///
     /// Errors: [`ShmError::TimedOut`]; the system's.
     pub fn accept(self, timeout: Duration) -> Result<ShmLink, ShmError> {
@@ -75,7 +75,7 @@ impl Offer {
                 Err(error) => return Err(ShmError::at("accepting a peer's process")(error)),
             };
             if let Err(error) = self.check(&socket, &until) {
-                tracing::debug!(%error, "a process was turned away");
+                tracing::debug!(%error, "a process was rejected");
                 continue;
             }
             return Ok(ShmLink { socket });
@@ -118,7 +118,7 @@ impl ShmLink {
     pub fn is_open(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::RDHUP)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // What cannot be told now is told by the transport.
+        // What cannot be reported now is reported by the transport.
         !matches!(poll(&mut socket, Some(&at_once)), Ok(1..))
     }
 

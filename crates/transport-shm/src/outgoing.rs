@@ -19,7 +19,7 @@ pub(crate) struct Outgoing {
     ring: RingWriter<PeerMemory>,
     words: VecDeque<Vec<u8>>,
     words_bytes: usize,
-    /// What the peer is told of blocks that are copied.
+    /// Messages to the peer about blocks that are copied.
     answers: VecDeque<Record>,
     /// Writes of which the peer is not told. They are done, but handing back takes longer than a short write: it is done in the
     /// next pass.
@@ -36,7 +36,7 @@ struct Placed {
     token: Token,
 }
 
-/// A one-sided write of which the peer is to be told.
+/// A one-sided write that is to be reported to the peer.
 enum Write {
     Placed {
         placed: Placed,
@@ -83,7 +83,7 @@ impl Outgoing {
         true
     }
 
-    /// Queues what the peer is told of blocks that are copied.
+    /// Queues a message to the peer about blocks that are copied.
     pub(crate) fn push_answer(&mut self, answer: Record) {
         self.answers.push_back(answer);
     }
@@ -107,7 +107,7 @@ impl Outgoing {
         self.writes.push_back(Write::Copied(transfer));
     }
 
-    /// Keeps a write that was placed, until it is handed back: after the peer was told, if it is to be.
+    /// Keeps a write that was placed, until it is handed back: after the peer was notified, if it is to be.
     pub(crate) fn push_placed(&mut self, from: ReadLease, immediate: Option<u32>, token: Token) {
         let placed = Placed { from, token };
         match immediate {

@@ -153,7 +153,7 @@ fn a_block_whose_sender_has_gone_is_not_received() {
         let cause = if closes {
             Cause::ClosedByPeer
         } else {
-            Cause::Lost("its process has ended, or let go of the link".into())
+            Cause::Lost("its process has ended, or has released the link".into())
         };
         let cancelled = Completion::Cancelled { endpoint, token: RECEIVED };
         assert_eq!(ends, [cancelled, Completion::Broken { endpoint, cause }]);

@@ -1,5 +1,5 @@
 //! Processes that are killed or stopped at any instruction while they exchange blocks, words and writes: their peer reports it
-//! in time, with all that it was told before in place, and its other links go on.
+//! in time, with all that was reported to it before in place, and its other links go on.
 
 use std::{
     process::{Child, Command, Stdio},

@@ -1,4 +1,4 @@
-//! Processes of other users are turned away, although they can see and reach the socket.
+//! Processes of other users are rejected, although they can see and reach the socket.
 
 use std::{
     os::unix::process::CommandExt,
@@ -26,7 +26,7 @@ fn stranger() {
 }
 
 #[test]
-fn another_users_process_is_turned_away_at_both_ends() {
+fn another_users_process_is_rejected_at_both_ends() {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: other users' processes: this is not root, which can start them");
         return;

@@ -64,7 +64,7 @@ fn memory_that_a_peer_has_mapped_is_written_by_others_through_their_rings() {
     assert_eq!((memory.load_byte(0), memory.load_byte(8)), (Ok(7), Ok(9)));
 }
 
-/// Whoever goes on writing into memory of an ended link writes into other pages.
+/// A peer that continues to write into the memory of an ended link writes into other pages.
 #[test]
 fn an_ended_link_gives_the_memory_to_its_owner_alone() {
     let mut two = two();

@@ -370,7 +370,7 @@ impl<S: ByteStream> Connections<S> {
         !self.ready.is_empty()
     }
 
-    /// Lets every stream try to read, if there are at most so many and none waits until it can write. Returns whether it did.
+    /// Lets every stream try to read, if there are at most this many and none waits until it can write. Returns whether it did.
     pub(crate) fn retry_reads(&mut self, streams_max: usize) -> bool {
         let streams: usize = self.all.values().map(|connection| connection.streams.len()).sum();
         if streams > streams_max {
@@ -474,7 +474,7 @@ impl<S: ByteStream> Connections<S> {
         self.next_tick.is_some_and(|next| now >= next)
     }
 
-    /// Handles all timers that are due. What was there to read by `now` must have been told by
+    /// Handles all timers that are due. What was there to read by `now` must have been reported by
     /// [`Connections::on_ready`], or peers seem to be silent.
     pub fn handle_timeout(&mut self, now: Duration) {
         if !self.is_tick_due(now) {

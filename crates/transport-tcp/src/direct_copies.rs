@@ -22,7 +22,7 @@ pub fn check_direct_copies() -> Result<(), String> {
     let address = proof.as_ptr().addr() as u64;
     Neighbour::new(Arc::new(own), address, *proof).map_err(|why| seccomp("", &why))?;
     listen_at_any_name().map_err(|error| seccomp("Unix sockets: ", &error))?;
-    // A process may always read itself, so the rest is told by a file.
+    // A process may always read itself, so a file has the rest.
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     match scope.trim() {
         "" | "0" => Ok(()),

@@ -27,7 +27,7 @@ use crate::{
 /// event queue for other endpoints.
 const POLLS_WITHOUT_WAIT_MAX: u32 = 4;
 
-/// With at most so many streams, polls that do not wait read from all of them: one system call where
+/// With at most this many streams, polls that do not wait read from all of them: one system call where
 /// the event queue and then a stream take two.
 const STREAMS_READ_MAX: usize = 3;
 

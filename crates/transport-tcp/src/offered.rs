@@ -14,7 +14,7 @@ pub(crate) const REFERENCE_BYTES_MIN: usize = 32 << 10;
 /// the memory of any block is given back.
 #[derive(Default)]
 pub(crate) struct Offered {
-    /// The peer was told which process this is.
+    /// The peer has received which process this is.
     is_introduced: bool,
     /// `None` if nothing is offered.
     proof: Option<Proof>,
@@ -31,11 +31,11 @@ impl Offered {
         std::process::id()
     }
 
-    /// Places the proof that the peer wants to read, and returns its address. Errors: nobody has asked for one, or it has
+    /// Places the proof that the peer wants to read, and returns its address. Errors: the request is unsolicited, or it has
     /// sent one before.
     pub(crate) fn place(&mut self, proof: [u8; PROOF_BYTES]) -> Result<u64, String> {
         if !std::mem::take(&mut self.is_introduced) {
-            return Err("a challenge that nobody has asked for".into());
+            return Err("an unsolicited challenge".into());
         }
         Ok(self.proof.insert(Proof::place(proof)).address())
     }

@@ -26,7 +26,7 @@ const PIECE_BYTES_MIN: usize = 4 << 10;
 /// The least number of bytes to write at once, even when the budget of the round is nearly used up.
 const WRITE_BYTES_MIN: usize = 64 << 10;
 
-/// Up to so many bytes are copied into one buffer, which costs less than a list of pieces.
+/// Up to this many bytes are copied into one buffer, which costs less than a list of pieces.
 const SHORT_BYTES_MAX: usize = 512;
 
 /// The sending half of one stream.

@@ -19,7 +19,7 @@ use rustix::{
 use socket2::{SockAddr, SockRef};
 use transport::{PROOF_BYTES, Process, check_unprivileged, peer_credentials};
 
-/// How many connections wait for a [`Peer`]; more are refused, whoever makes them.
+/// How many connections wait for a [`Peer`]; more are refused, from any process.
 const BACKLOG: u16 = 8;
 
 /// The process at the other end of a stream, as far as it is known.
@@ -48,16 +48,16 @@ impl Peer {
         match self {
             Self::Unknown => {
                 let process = Process::open(pid).map_err(|error| format!("pidfd_open: {error}"))?;
-                // After the process was opened: whoever connects as `pid` is that process while it lives.
+                // After the process was opened: a peer that connects as `pid` is that process while it lives.
                 let listener = listen_at(&Ends::of(socket)?.own_name())
                     .map_err(|error| format!("a Unix socket: {error}"))?;
                 *self = Self::Named { process: Arc::new(process), listener };
             }
             Self::Named { process, .. } | Self::Known(process) if process.pid() == pid => {}
-            _ => return Err(format!("it says that it is process {pid}, and was another one")),
+            _ => return Err(format!("it claims to be process {pid}, but was another one")),
         }
         let mut proof = [0; PROOF_BYTES];
-        SystemRandom::new().fill(&mut proof).map_err(|_| "no random numbers")?;
+        SystemRandom::new().fill(&mut proof).map_err(|_| "cannot get random numbers")?;
         Ok(proof)
     }
 
@@ -194,7 +194,7 @@ mod tests {
         here.own_name()
     }
 
-    /// A process says of its own end of a stream only that it has it, whoever asks for that.
+    /// A process says of its own end of a stream only that it has it, to any process that asks.
     #[test]
     fn each_end_of_each_stream_has_a_name() {
         let (one, other) = ("127.0.0.1:5000", "127.0.0.1:6000");

@@ -12,7 +12,7 @@ pub(crate) struct PostedReceive {
     pub(crate) filled_bytes: usize,
     /// Set by the first segment.
     pub(crate) immediate: Option<u32>,
-    /// Whether its owner was told that the block is arriving.
+    /// Whether its owner was notified that the block is arriving.
     is_reported: bool,
 }
 
@@ -21,7 +21,7 @@ impl PostedReceive {
         Self { lease, token, block, filled_bytes: 0, immediate: None, is_reported: false }
     }
 
-    /// Checks what a peer says of a block of which `bytes` bytes are to come next. Errors: it does not
+    /// Checks a peer's description of a block, of which `bytes` bytes are to come next. Errors: it does not
     /// belong here.
     pub(crate) fn check(&mut self, bytes: usize, immediate: u32, block: u32) -> Result<(), String> {
         if block != self.block {

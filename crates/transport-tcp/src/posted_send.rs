@@ -6,7 +6,7 @@ use transport::{ArrivingRead, ReadLease, Token};
 
 use crate::wire::{HEADER_BYTES, Header, PLACE_BYTES, Place};
 
-/// What has arrived of a block is sent on at once, if it is so much or the rest. Links deliver packets in
+/// What has arrived of a block is sent on at once, if it is at least this long, or the rest. Links deliver packets in
 /// bunches, and a member that is late finds more: segments become as long as what one wake-up brings. Segments of a fixed part of
 /// a block would wait for the next bunch at each hop.
 const CUT_THROUGH_BYTES_MIN: usize = 4 << 10;

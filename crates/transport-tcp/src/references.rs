@@ -33,7 +33,7 @@ pub(crate) struct References {
     referred: VecDeque<Referred>,
     /// A copy was not confirmed: the stream is about to end, and nothing more is copied.
     is_stale: bool,
-    /// Blocks whose copies the peer has to be told of.
+    /// Blocks whose copies have to be reported to the peer.
     copied: Vec<u32>,
     /// The peer can read this end's memory; until it is taken.
     is_readable: bool,
@@ -62,7 +62,7 @@ impl References {
 
     /// Takes the address at which the peer has placed the proof, as it says. Errors: it was not sent one, or has said so before.
     pub(crate) fn prove(&mut self, address: u64) -> Result<(), String> {
-        let proof = self.wanted.take().ok_or("a proof that nobody has asked for")?;
+        let proof = self.wanted.take().ok_or("an unsolicited proof")?;
         self.placed = Some((address, proof));
         Ok(())
     }

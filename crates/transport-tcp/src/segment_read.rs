@@ -93,7 +93,7 @@ impl SegmentRead {
         stream.read(&mut slices[..=used])
     }
 
-    /// Returns the guessed length of a segment and its header, if so many bytes hold the whole header, and it has that length.
+    /// Returns the guessed length of a segment and its header, if this many bytes hold the whole header, and it has that length.
     pub(crate) fn guessed(&self, index: usize, bytes: usize) -> Option<(usize, Header)> {
         let header = Header::decode(&self.heads[index]).ok().filter(|_| bytes >= HEADER_BYTES)?;
         let length = self.lengths[index];

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-/// The parts of channels, by number. One of them is at hand without a lookup: the only one, or, on a shared
+/// The parts of channels, by number. One of them is available without a lookup: the only one, or, on a shared
 /// connection, that whose frames come or go now.
 pub(crate) struct Selected<T> {
     pub(crate) current: T,

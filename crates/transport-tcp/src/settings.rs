@@ -64,10 +64,10 @@ pub struct TcpSettings {
     /// The most bytes per second that all endpoints of the transport together send, and the most
     /// that they receive, headers included; `None` for no limit. [`RATE_MAX_LEAST`] or more.
     ///
-    /// At once may pass what comes in 10 ms, and 128 KiB at least. Blocks and writes wait for tokens
-    /// before they are written, endpoint by endpoint in turn; control words and heartbeats are
-    /// written at once, and count. Over the limit nothing is read, so that peers that send more
-    /// find the socket full.
+    /// A burst of 10 ms at this rate, but at least 128 KiB, passes at once. Blocks and writes wait for
+    /// tokens before they are written, endpoint by endpoint in turn; control words and heartbeats are
+    /// written at once, but counted. Above the limit nothing is read, so peers that send more find the
+    /// socket full.
     pub rate_max: Option<u64>,
     /// Whether blocks between processes of one machine are copied out of the sender's memory instead of
     /// being sent through the socket: true by default. Used where the addresses of both ends are the

@@ -76,7 +76,7 @@ pub(crate) struct Stream<S> {
     pub(crate) copies_directly: bool,
     /// The process at the other end, as far as that matters for direct copies.
     peer: Peer,
-    /// That process was told that this one has this end.
+    /// That process was notified that this one has this end.
     is_identified: bool,
     pub(crate) last_received: Duration,
     pub(crate) last_written: Duration,
@@ -347,7 +347,7 @@ impl<S: ByteStream> Stream<S> {
     }
 
     /// Copies blocks to which peers have referred, until the budget is used up. Returns whether some peer
-    /// has to be told of some.
+    /// has to be notified of some.
     pub(crate) fn copy(&mut self, round: &mut Round<'_>, budget_bytes: usize) -> bool {
         let (mut left, mut any) = (budget_bytes, false);
         while left > 0

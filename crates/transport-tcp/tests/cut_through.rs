@@ -7,7 +7,7 @@ use transport_tcp::{TcpSettings, TcpTransport};
 
 use crate::common::*;
 
-/// A round of service reads 64 KiB of each of so many streams.
+/// A round of service reads 64 KiB of each of this many streams.
 const STREAMS: usize = 8;
 
 fn member() -> TcpTransport {

@@ -213,13 +213,13 @@ fn frames_that_nobody_asked_for() {
     Raw::new().breaks(&frame(COPIED, 0, 0, 0, 0), "to which it was not referred");
     let own = introduction(std::process::id());
     Raw::new().breaks(&[&own[..], &own].concat(), "a second introduction");
-    Raw::new().breaks(&proof(8), "a proof that nobody has asked for");
+    Raw::new().breaks(&proof(8), "an unsolicited proof");
     Raw::new().breaks(&[challenge(), challenge()].concat(), "a second challenge");
     let Some(raw) = Raw::neighbour() else { return };
     raw.breaks(&valid, "no memory was posted");
     let Some(raw) = Raw::neighbour() else { return };
     let again = proof(address(&raw.proof[..]));
-    raw.breaks(&again, "a proof that nobody has asked for");
+    raw.breaks(&again, "an unsolicited proof");
     let settings = patient().direct_copies(false);
     let (mut transport, _, mut socket) = facing_raw(&settings);
     socket.write_all(&frame(READABLE, 0, 0, 0, 0)).unwrap();
@@ -322,7 +322,7 @@ fn what_the_system_allows_is_the_same_for_all_threads() {
             scope.spawn(|| {
                 for _ in 0..1_000 {
                     let checked = check_direct_copies();
-                    // Whether other processes may be read is told by a file.
+                    // A file has whether other processes may be read.
                     assert!(checked.is_ok() || !can_copy, "{checked:?}");
                 }
             });
@@ -383,7 +383,7 @@ fn block(number: u64) -> Vec<u8> {
     (0..BLOCK_BYTES).map(|at| (at % 251) as u8 ^ number as u8).collect()
 }
 
-/// The other process of the tests below: sends as many blocks as it is told, and receives until it is killed.
+/// The other process of the tests below: sends as many blocks as requested, and receives until it is killed.
 #[test]
 fn as_another_process() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
@@ -417,7 +417,7 @@ fn as_another_process() {
     }
 }
 
-/// Starts the other process, which sends so many blocks, and returns it and the end here.
+/// Starts the other process, which sends this many blocks, and returns it and the end here.
 fn start(blocks: u64) -> (Guard, TcpTransport, EndpointId) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     // By this path, since an ordinary user may not reach the program by its own.

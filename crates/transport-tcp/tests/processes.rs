@@ -356,7 +356,7 @@ fn what_may_not_be_dumped_is_not_read() {
     }
 }
 
-/// A program that runs as the reader's user, and got an open connection from whoever has started it, knows nothing of it.
+/// A program that runs as the reader's user, and got an open connection from its parent process, does not know about it.
 #[test]
 fn a_program_that_has_not_said_so_itself_is_not_read() {
     if !can_be_others() {

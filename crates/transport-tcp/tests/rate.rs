@@ -57,7 +57,7 @@ impl Pair {
         }
     }
 
-    /// Polls both transports until so many blocks were received in all.
+    /// Polls both transports until this many blocks were received in all.
     fn poll_until_received(&mut self, blocks: usize) {
         let begin = Instant::now();
         while self.received().count() < blocks {
@@ -90,7 +90,7 @@ fn regions(count: usize, bytes: usize) -> Vec<Region> {
     (0..count).map(|_| Region::zeroed(bytes)).collect()
 }
 
-/// Checks that so many bytes have taken as long as the limit asks for.
+/// Checks that this many bytes have taken as long as the limit asks for.
 fn assert_limited(begin: Instant, bytes: usize, streams: usize) {
     let free_bytes = BURST_BYTES + AHEAD_BYTES * streams as u64;
     let least = Duration::from_secs_f64((bytes as u64 - free_bytes) as f64 / RATE as f64);

@@ -27,7 +27,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Pairs whose connections have so many streams, protected and not.
+    /// Pairs whose connections have this many streams, protected and not.
     fn each(streams: usize) -> impl Iterator<Item = Self> {
         KINDS.into_iter().map(move |protection| Self::new(streams, protection))
     }
@@ -307,7 +307,7 @@ fn a_lost_connection_ends_all_of_its_channels() {
         };
         assert!(matches!(of(open[1])[..], [Completion::Broken { cause: Cause::Lost(_), .. }]));
         assert_eq!(of(closing[1]), [Completion::Closed { endpoint: closing[1] }]);
-        // What was reserved is told of its end when it is opened.
+        // A reserved channel learns of its end when it is opened.
         let late = other.open(reserved).unwrap();
         let mut told = Vec::new();
         other.poll(&mut told, Duration::ZERO);

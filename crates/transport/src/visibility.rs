@@ -7,7 +7,7 @@
 /// is then that of the loads.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Visibility {
-    /// The bytes of one write become visible in ascending order of their addresses: whoever sees
+    /// The bytes of one write become visible in ascending order of their addresses: a reader that sees
     /// the last one sees all.
     pub in_order: bool,
     /// Eight bytes of a write at an address that is a multiple of eight become visible at once.

@@ -186,7 +186,7 @@ impl Table {
         self.runs.iter_mut().for_each(|(_, attributes)| attributes.map_ids(&mut *map));
     }
 
-    /// Length of the names and values of so many entries.
+    /// Length of the names and values of this many entries.
     pub(crate) fn extended_bytes(&self, entries: usize) -> u64 {
         let ends = self.runs.iter().skip(1).map(|&(first, _)| first as usize).chain([entries]);
         let bytes = |(first, attributes): &(u32, Attributes), end: usize| {

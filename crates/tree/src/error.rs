@@ -7,7 +7,7 @@ use crate::{attributes::AttributesFault, path::PathFault};
 #[non_exhaustive]
 pub enum ListingError {
     /// The first byte is none of a listing.
-    #[error("the bytes are no listing of this version")]
+    #[error("the bytes are not a listing of this version")]
     Version,
     /// The bytes of an entry are none.
     #[error("entry {0} cannot be read")]
@@ -66,7 +66,7 @@ pub enum ListingError {
     #[error("{0:?} has invalid holes")]
     Holes(String),
     /// A further name of what is no earlier file.
-    #[error("{path:?} is another name of entry {of}, which is no earlier file")]
+    #[error("{path:?} is another name of entry {of}, which is not an earlier file")]
     NoFile {
         /// Its path.
         path: String,

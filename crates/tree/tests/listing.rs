@@ -168,9 +168,9 @@ fn entries_that_are_no_tree_are_refused_by_name() {
     ];
     assert!(text(back).contains("symbolic link to \"d/s/../etc\": it has .. after a name"));
     let of_a_directory = vec![directory("a"), entry(b"b", Kind::Name { of: 0 })];
-    assert!(text(of_a_directory).contains("no earlier file"));
+    assert!(text(of_a_directory).contains("not an earlier file"));
     let of_itself = vec![entry(b"a", Kind::Name { of: 0 })];
-    assert!(text(of_itself).contains("no earlier file"));
+    assert!(text(of_itself).contains("not an earlier file"));
     let unordered = vec![file("b", 1), file("a", 1), entry(b"c", Kind::Name { of: 0 })];
     assert!(text(unordered).contains("comes after"));
     let set_user_id = vec![Entry { mode: 0o4755, ..file("a", 1) }];

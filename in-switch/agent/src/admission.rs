@@ -60,7 +60,7 @@ pub(crate) fn check_virtual_peer(
     match installed.filter(|merging| merging.virtual_address == address) {
         Some(merging) => Ok(merging.virtual_mac == Some(mac)),
         None => Err(format!(
-            "{}: {address} at {mac}, the addresses of the sender's virtual peer, are no member's",
+            "{}: {address} at {mac}, the addresses of the sender's virtual peer, belong to no member",
             group.key
         )),
     }

@@ -97,9 +97,7 @@ impl Downstream {
                 }
                 Location::Port(name) => {
                     let port = ports.get(name).ok_or_else(|| {
-                        format!(
-                            "{name} is none of this switch's ports, so no agent can be behind it"
-                        )
+                        format!("{name} is not a port of this switch, so no agent can be behind it")
                     })?;
                     downstream.by_port.entry(*port).or_default().insert(agent.clone());
                 }

@@ -172,7 +172,8 @@ impl Registry {
             (others_of(&state, &lock(&self.orphans), key), self.groups_per_host_max);
         if others >= most {
             let why = format!(
-                "{key}: there are {others} groups of {} here already, and may be {most} of one host (--groups-per-host); remove groups that are no longer used",
+                "{key}: there are {others} groups of {} here already, and at most {most} of one host are allowed \
+                 (--groups-per-host); remove groups that are no longer used",
                 key.sender
             );
             return Err(self.refused(ErrorKind::Limit, why));
@@ -546,7 +547,7 @@ impl Registry {
     /// Removes a group of a former agent.
     pub(crate) fn remove_orphan(&self, key: GroupKey) {
         if lock(&self.orphans).remove(&key).is_some() {
-            tracing::warn!(%key, "removed: no caller has inserted it since this agent has started");
+            tracing::warn!(%key, "removed: no caller has inserted it since this agent started");
             let removed = self.plane().remove(key);
             removed.inspect_err(|error| tracing::warn!(%key, %error, "not removed")).ok();
         }

@@ -146,7 +146,7 @@ impl Service {
             is_first: merging.is_some(),
             copies: replication.branches.iter().map(copy).collect(),
             members: plane.members(group).iter().map(member_state).collect(),
-            trouble: "no caller has inserted it since this agent has started".to_owned(),
+            trouble: "no caller has inserted it since this agent started".to_owned(),
             callers: Vec::new(),
             since_renewal_ms: self.milliseconds_since(since),
             virtual_address: merging

@@ -38,9 +38,9 @@ pub struct AgentSettings {
 pub struct Liveness {
     /// How often members are observed.
     pub interval: Duration,
-    /// All ports to a member have had no carrier for so long.
+    /// All ports to a member have had no carrier for this long.
     pub carrier_lost_after: Duration,
-    /// A member has not acknowledged for so long what others have acknowledged.
+    /// For this long, a member has not acknowledged what others have acknowledged.
     pub silent_after: Duration,
 }
 

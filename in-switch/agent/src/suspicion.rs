@@ -1,4 +1,4 @@
-//! Members that seem to have failed, and those who are told.
+//! Members that seem to have failed, and the callers that are notified.
 
 use std::net::IpAddr;
 

@@ -14,7 +14,7 @@ use crate::{forwarding::lock, ports::Ports, registry::Registry};
 
 /// How often the data plane is asked for packets.
 const INTERVAL: Duration = Duration::from_millis(5);
-/// A caller that has not read for so long after the trace's time gets no more of it.
+/// A caller that has not read for this long after the trace's time gets no more of it.
 const READER_PATIENCE: Duration = Duration::from_secs(10);
 /// Groups that are traced at a time: each may hold some MiB that its caller has not read.
 const TRACES_MAX: usize = 8;
@@ -70,7 +70,7 @@ impl Trace {
         }
     }
 
-    /// Sends what is noted, until there were so many packets, for so long, or until the caller or the group has gone. While
+    /// Sends what is noted, until there were this many packets, for this long, or until the caller or the group has gone. While
     /// the caller does not read, nothing is taken from the data plane, which counts what it loses.
     pub(crate) async fn run(
         mut self,

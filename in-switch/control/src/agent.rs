@@ -186,7 +186,7 @@ impl Agent {
         self.ask(proto::GroupsRequest { with_counters }, ANSWER_TIMEOUT, ask).await
     }
 
-    /// Each packet of a group and what was decided, until so many packets or for so long; it ends when the stream is dropped.
+    /// Each packet of a group and what was decided, until this many packets or for this long; it ends when the stream is dropped.
     /// At most [`TRACE_PACKETS_MAX`] packets and [`TRACE_TIME_MS_MAX`].
     ///
     /// Errors: among others [`ErrorKind::Unknown`], and [`ErrorKind::Limit`] if another caller traces it.

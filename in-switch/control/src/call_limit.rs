@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Refuses calls of [`Caller`]s beyond the limits with RESOURCE_EXHAUSTED. A call counts until it is answered;
-/// one that answers with a stream, until that has ended, if its service keeps [`InProgress`] so long.
+/// one that answers with a stream, until that has ended, if its service keeps [`InProgress`] that long.
 #[derive(Clone, Debug)]
 pub struct CallLimit(pub(crate) Arc<Counter>);
 

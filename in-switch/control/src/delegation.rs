@@ -60,7 +60,7 @@ fn statement(proposal: &Proposal, member: &Member, until: u64) -> String {
     text
 }
 
-/// A delegation of this host, encoded, valid for so long from now on.
+/// A delegation of this host, encoded, valid for this long from now on.
 ///
 /// Errors: this host's certificate is not for the member's address, or its key cannot sign; with the remedy.
 pub fn delegate(

@@ -48,7 +48,7 @@ const CODES: [(ErrorKind, Code); 9] = [
     (ErrorKind::Failed, Code::Internal),
 ];
 
-/// The message of tonic's own status when a deadline has passed.
+/// The message of tonic's status when a deadline has passed.
 const EXPIRED: &str = "Timeout expired";
 
 impl ControlError {

@@ -31,7 +31,7 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// on first use, and again when it has broken.
 pub fn channel(peer: &str, certificates: &Certificates) -> Result<Channel, ControlError> {
     let no_peer = |why: &str| {
-        ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is no HOST:PORT: {why}"))
+        ControlError::new(ErrorKind::Invalid, format!("\"{peer}\" is not HOST:PORT: {why}"))
     };
     let uri: Uri = format!("http://{peer}").parse().map_err(|_| no_peer("it is no address"))?;
     let (Some(host), Some(port)) = (uri.host(), uri.port_u16()) else {

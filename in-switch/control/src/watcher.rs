@@ -26,22 +26,22 @@ pub struct Probing {
     pub interval: Duration,
     /// It has failed if none is answered within this time after the first. A host without a daemon refuses,
     /// which is an answer.
-    pub patience: Duration,
+    pub timeout: Duration,
 }
 
 impl Default for Probing {
     fn default() -> Self {
-        let (interval, patience) = (Duration::from_millis(100), Duration::from_millis(300));
-        Self { attempts: 3, interval, patience }
+        let (interval, timeout) = (Duration::from_millis(100), Duration::from_millis(300));
+        Self { attempts: 3, interval, timeout }
     }
 }
 
 impl Probing {
     /// With as many attempts and proportional intervals.
     #[must_use]
-    pub fn within(patience: Duration) -> Self {
+    pub fn within(timeout: Duration) -> Self {
         let attempts = Self::default().attempts;
-        Self { attempts, interval: patience / attempts, patience }
+        Self { attempts, interval: timeout / attempts, timeout }
     }
 
     /// Whether any of these addresses answers. A slow host whose kernel works does.
@@ -66,7 +66,7 @@ impl Probing {
             }
             false
         };
-        timeout(self.patience, any).await.unwrap_or(false)
+        timeout(self.timeout, any).await.unwrap_or(false)
     }
 }
 
@@ -153,7 +153,7 @@ impl Watching {
             if host.is_empty() || probing.is_answered(&host).await {
                 return (member, None);
             }
-            let (reason, ms) = (suspicion.reason, probing.patience.as_millis());
+            let (reason, ms) = (suspicion.reason, probing.timeout.as_millis());
             let why = format!("{reason}, and its host ({}) has not answered for {ms} ms", host[0]);
             (member, Some(why))
         });
@@ -203,8 +203,8 @@ mod tests {
         listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
         listener.listen(0).unwrap();
         let address = listener.local_addr().unwrap().as_socket().unwrap();
-        let patience = Duration::from_millis(50);
+        let timeout = Duration::from_millis(50);
         let _waits = std::net::TcpStream::connect(address).unwrap();
-        assert!(!answered(address, Probing::within(patience)));
+        assert!(!answered(address, Probing::within(timeout)));
     }
 }

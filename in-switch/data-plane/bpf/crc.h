@@ -26,7 +26,7 @@ static __always_inline __u32 crc_word(__u32 crc, __u32 word)
 	return crc_shift(4, crc ^ word);
 }
 
-/* The CRC followed by so many zeros. */
+/* The CRC followed by this many zeros. */
 static __always_inline __u32 crc_zeros(__u32 crc, __u32 bytes)
 {
 	crc = crc_shift(bytes & 15, crc);

@@ -45,7 +45,7 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-/* The CRC of a target address (of so many words) and a queue pair, up to and with the packet number, all else zero:
+/* The CRC of a target address (of this many words) and a queue pair, up to and with the packet number, all else zero:
  * the constant part of a branch's, which the agent computes (src/kernel/layout.rs).
  */
 static __always_inline __u32 crc_constant(const __u32 *target, int words, __u32 bth1)
@@ -184,7 +184,7 @@ struct copying {
 	__u64 failed_places;
 };
 
-/* Place of the last of so many (a power of two) numbers in order that is not above `address`; 0 if there is none. They
+/* Place of the last of this many (a power of two) numbers in order that is not above `address`; 0 if there is none. They
  * are `stride` words apart. Without branches: the verifier would follow all ways.
  */
 static __always_inline __u32 search(const __u64 *numbers, __u32 count, __u32 stride, __u64 address)

@@ -73,7 +73,7 @@ static long list_port(__u32 index, void *context)
 	return 0;
 }
 
-/* `copied`: the group, if the packet was copied. What does not fit is counted: readers are told. */
+/* `copied`: the group, if the packet was copied. What does not fit is counted and reported to readers. */
 static __noinline int trace(struct __sk_buff *skb, const struct packet *packet, const struct group_key *key,
 			    const struct group *copied, const struct outcome *outcome)
 {

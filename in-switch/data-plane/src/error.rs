@@ -19,7 +19,8 @@ pub enum PlaneError {
     NotBuilt,
     /// The kernel does not support it, or this process lacks capabilities.
     #[error(
-        "no switch in this kernel: {why}; it takes Linux 5.17, CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; the switch in userspace takes CAP_NET_RAW alone"
+        "no switch in this kernel: {why}; it needs Linux 5.17, CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN; the switch in userspace \
+         needs only CAP_NET_RAW"
     )]
     NotPossible {
         /// Why not.

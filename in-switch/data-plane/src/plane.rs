@@ -55,7 +55,7 @@ pub trait DataPlane: Any + Send {
     fn remove_address(&mut self, address: IpAddr);
 
     /// No longer waits for a member's answers, and drops those that still come. If the group advances by that,
-    /// the sender is told at once. `members` are as for [`DataPlane::relocate`]. Whether it was waited for, and is
+    /// the sender is notified at once. `members` are as for [`DataPlane::relocate`]. Whether it was waited for, and is
     /// not the last.
     fn remove_member(
         &mut self,

@@ -24,7 +24,7 @@ pub use bridge::Forwarded;
 mod bridge;
 mod worker;
 
-/// Receive buffer of each port, if this process may have so much: the windows of several senders.
+/// Receive buffer of each port, if this process may have this much: the windows of several senders.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// A switch in userspace. Its ports should have no addresses and be in no bridge, so that the kernel does
@@ -41,7 +41,7 @@ pub struct UserspaceTables {
 
 impl UserspaceTables {
     /// No longer waits for a member's answers. Whether it was one, and not the last. If the group advances by that, the
-    /// sender is told at once.
+    /// sender is notified at once.
     pub fn remove_member(&self, key: GroupKey, member: IpAddr) -> bool {
         let (was_member, told) = self.lock().remove_member(key, member);
         if let Some((port, frame)) = told {

@@ -122,7 +122,7 @@ impl Twins {
         self.compare_often(port, frame, 1)
     }
 
-    /// The same for one frame so often, one right after the other.
+    /// The same for one frame, sent this often, one right after the other.
     pub fn compare_often(
         &mut self,
         port: usize,
@@ -166,7 +166,7 @@ impl Twins {
         expected
     }
 
-    /// What comes out of the ports, until there are so many frames and nothing more.
+    /// What comes out of the ports, until there are this many frames and nothing more.
     fn received(&self, count: usize) -> BTreeMap<usize, Vec<Vec<u8>>> {
         let mut found: BTreeMap<usize, Vec<Vec<u8>>> = BTreeMap::new();
         let mut batch = Batch::new();

@@ -87,7 +87,7 @@ impl Sender {
         frame
     }
 
-    /// The group after so many changes: members leave and join at every place, and are in another
+    /// The group after this many changes: members leave and join at every place, and are in another
     /// order each time; member 0 is always one.
     fn group(self, change: u32, ports: &[Port]) -> Replication {
         let is_in = |member: &u32| {

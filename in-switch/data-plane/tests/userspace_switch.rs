@@ -42,7 +42,7 @@ fn skipped() -> bool {
     !is_root
 }
 
-/// Runs a switch with so many ports `s0` on in this thread's network, until it is dropped.
+/// Runs a switch with this many ports `s0` on in this thread's network, until it is dropped.
 struct Running {
     stop: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<data_plane::Forwarded>>,

@@ -27,7 +27,7 @@ const NOT_READY_TIMER: u8 = 12;
 const QPNS: std::ops::Range<u32> = 0x4_0000..0x80_0000;
 /// Retry interval when nothing could be sent: the socket's buffer was full, or neighbours are not resolved.
 const RETRY: Duration = Duration::from_millis(1);
-/// Interrupt coalescing: packets in the middle of messages are read about so many at a time, since a wake-up
+/// Interrupt coalescing: packets in the middle of messages are read about this many at a time, since a wake-up
 /// costs more than a packet.
 const COALESCED: u32 = 8;
 /// Shortest and longest time to coalesce.
@@ -248,20 +248,20 @@ impl Endpoint {
         self.counts
     }
 
-    /// Sends what is due, then reads and answers received packets. Waits up to `patience` if there is nothing
+    /// Sends what is due, then reads and answers received packets. Waits up to `timeout` if there is nothing
     /// to do.
     ///
     /// Errors: the interface is down or gone.
-    pub fn progress(&mut self, patience: Duration) -> Result<(), EndpointError> {
+    pub fn progress(&mut self, timeout: Duration) -> Result<(), EndpointError> {
         let mut has_sent = false;
         for queue_pair in self.queue_pairs.values_mut() {
             has_sent |= self.egress.send_requests(queue_pair, &mut self.counts);
         }
         self.is_held = !has_sent;
-        let wakes_in = self.wakes_in().unwrap_or(patience);
-        let patience = if has_sent { Duration::ZERO } else { patience.min(wakes_in) };
+        let wakes_in = self.wakes_in().unwrap_or(timeout);
+        let timeout = if has_sent { Duration::ZERO } else { timeout.min(wakes_in) };
         let mut batch = std::mem::take(&mut self.batch);
-        let received = self.egress.interface.receive(&mut batch, patience);
+        let received = self.egress.interface.receive(&mut batch, timeout);
         let mut incoming = std::mem::take(&mut self.incoming);
         self.coalescing.is_urgent = false;
         for (_, frame) in batch.frames() {

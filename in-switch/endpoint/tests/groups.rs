@@ -27,7 +27,7 @@ const ID: u32 = 0x80_0077;
 const PSN_FIRST: u32 = 0xff_ff00;
 const VIRTUAL_START: u64 = 0x5000_0000;
 const BYTES_MAX: u64 = 20_000;
-/// Messages that may be open; each WRITE has its own place among so many.
+/// Messages that may be open; each WRITE has its own place among this many.
 const OPEN: u64 = 8;
 const PLACE_BYTES: u64 = 32 << 10;
 /// The test fails if no message completes for this long.
@@ -108,7 +108,7 @@ const fn psn_offset(host: usize) -> u32 {
     host as u32 * 0x1_2345
 }
 
-/// A receiver: takes and checks so many messages, and answers until `stop` is set.
+/// A receiver: takes and checks this many messages, and answers until `stop` is set.
 fn receive(
     mut endpoint: Endpoint,
     qpn: u32,
@@ -186,7 +186,7 @@ impl Pace {
     }
 }
 
-/// Sends so many messages, some at a time.
+/// Sends this many messages, some at a time.
 fn send(endpoint: &mut Endpoint, qpn: u32, messages: u64, pace: &Pace) {
     let (mut posted, mut done) = (0, 0);
     let mut deadline = Instant::now() + PATIENCE;
@@ -433,7 +433,7 @@ fn changing(pace: Arc<Pace>, mut groups: Groups, stop: impl FnOnce() + 'static) 
     })
 }
 
-/// The group after so many changes: other members, which have no endpoint, leave and join at every place, and the ones with
+/// The group after this many changes: other members, which have no endpoint, leave and join at every place, and the ones with
 /// endpoints are at other places.
 fn changed(replication: &Replication, change: u64) -> Replication {
     let mut branches = replication.branches.clone();

@@ -67,7 +67,7 @@ const BLANK: u8 = 0xee;
 const VIRTUAL_START: u64 = 0x5000_0000;
 /// Timeout without progress.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// The sender waits so long for receivers, and they for the next group.
+/// How long the sender waits for receivers, and they for the next group.
 const GROUP_PATIENCE: Duration = Duration::from_secs(150);
 /// Time for a daemon to read the last request.
 const LEAVING: Duration = Duration::from_secs(1);

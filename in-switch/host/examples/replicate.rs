@@ -49,7 +49,7 @@ fn config() -> RequesterConfig {
 /// The file's length and name, for the offer.
 fn file_header(path: &Path) -> Outcome<(u64, Vec<u8>)> {
     let bytes = fs::metadata(path)?.len();
-    let name = path.file_name().and_then(|name| name.to_str()).ok_or("its name is no text")?;
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or("its name is not UTF-8")?;
     Ok((bytes, [&bytes.to_be_bytes()[..], name.as_bytes()].concat()))
 }
 

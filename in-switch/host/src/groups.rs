@@ -36,9 +36,9 @@ impl Quota {
         })
     }
 
-    /// Waits until no permit is held, or `patience` is over.
-    pub(crate) async fn wait_until_unused(&self, patience: Duration) {
-        let _ = timeout(patience, self.free.acquire_many(self.most)).await;
+    /// Waits until no permit is held, or `limit` is over.
+    pub(crate) async fn wait_until_unused(&self, limit: Duration) {
+        let _ = timeout(limit, self.free.acquire_many(self.most)).await;
     }
 }
 

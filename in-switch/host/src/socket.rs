@@ -102,7 +102,7 @@ fn check_free(path: &Path) -> Result<(), ControlError> {
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     let shown = path.display();
     if !found.file_type().is_socket() {
-        let why = format!("{shown} is there and is no socket; choose another path (--socket)");
+        let why = format!("{shown} exists and is not a socket; choose another path (--socket)");
         return Err(ControlError::new(ErrorKind::Failed, why));
     }
     if StdStream::connect(path).is_ok() {
@@ -147,7 +147,7 @@ mod tests {
         let directory = place("other");
         let path = directory.join("file");
         fs::write(&path, "precious").unwrap();
-        assert!(Socket::bind(&path, 0o600).err().unwrap().message.contains("no socket"));
+        assert!(Socket::bind(&path, 0o600).err().unwrap().message.contains("not a socket"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         let missing = Socket::bind(&directory.join("no/switch.sock"), 0o600).err().unwrap();
         assert!(missing.message.contains("make its directory first"), "{missing}");

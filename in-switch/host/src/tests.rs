@@ -49,7 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A mock agent.
 #[derive(Default)]
 struct MockAgent {
-    /// So many times the identifier is another group's.
+    /// How many times the identifier is another group's.
     taken: AtomicU32,
     has_group: AtomicBool,
     is_in_trouble: AtomicBool,

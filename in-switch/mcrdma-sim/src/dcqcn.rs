@@ -208,7 +208,7 @@ impl RateLimit {
         self.cut_at_ns = Some(self.cuts_from_ns + (expired + 1) * timer_ns);
     }
 
-    /// A packet of so many bytes on the link goes now.
+    /// A packet of this many bytes on the link goes now.
     pub fn sent(&mut self, now_ns: u64, bytes: u64) {
         self.advance(now_ns);
         let pause_ns = bytes as f64 * 8e9 / self.current;

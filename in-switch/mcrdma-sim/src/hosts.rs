@@ -109,7 +109,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Without queue pairs, for so many nodes. `dcqcn`: in place of that of queue pairs.
+    /// Without queue pairs, for this many nodes. `dcqcn`: in place of that of queue pairs.
     pub fn new(count: usize, dcqcn: Option<Dcqcn>) -> Self {
         Self {
             dcqcn,

@@ -83,7 +83,7 @@ impl Distribution {
     }
 }
 
-/// Times at which something happens independently of before, so often on average.
+/// Times of events that are independent of earlier ones, with this interval on average.
 #[derive(Clone, Copy, Debug)]
 pub struct Poisson {
     mean_ps: f64,

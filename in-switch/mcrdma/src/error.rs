@@ -67,7 +67,7 @@ pub enum Refused {
         count: usize,
     },
     /// 0 is no interface's index.
-    #[error("{key}: 0 is no port's number")]
+    #[error("{key}: 0 is not a port number")]
     NoPort {
         /// The group.
         key: GroupKey,
@@ -113,7 +113,9 @@ pub enum Refused {
         start: u64,
     },
     /// A number that has more than 24 bits, or is reserved.
-    #[error("{key}: {number:#x} is no queue pair number: they have 24 bits, and 0 and 1 are taken")]
+    #[error(
+        "{key}: {number:#x} is not a queue pair number: they have 24 bits, and 0 and 1 are taken"
+    )]
     QueuePairNumber {
         /// The group.
         key: GroupKey,

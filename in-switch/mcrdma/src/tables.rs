@@ -370,7 +370,7 @@ impl Tables {
         self.addresses.get(&address).map(|(mac, _)| *mac)
     }
 
-    /// Looks up a packet with these headers that was received at `port`, behind this Ethernet header. It has so many
+    /// Looks up a packet with these headers that was received at `port`, behind this Ethernet header. It has this many
     /// bytes, from its IP header on.
     ///
     /// Receivers check the ICRC of what is only forwarded. `is_intact` is called for packets that change

@@ -166,14 +166,14 @@ impl Interface {
         outgoing::send_some(&self.socket, frames)
     }
 
-    /// Receives frames into `batch`, and returns their number. Waits up to `patience` if there are none.
+    /// Receives frames into `batch`, and returns their number. Waits up to `timeout` if there are none.
     ///
     /// Errors: the interface is down or gone.
-    pub fn receive(&self, batch: &mut Batch, patience: Duration) -> io::Result<usize> {
-        if batch.receive(&self.socket)? > 0 || patience.is_zero() {
+    pub fn receive(&self, batch: &mut Batch, timeout: Duration) -> io::Result<usize> {
+        if batch.receive(&self.socket)? > 0 || timeout.is_zero() {
             return Ok(batch.len());
         }
-        let deadline = patience.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+        let deadline = timeout.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&deadline)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => batch.receive(&self.socket),
             Err(error) => Err(error.into()),

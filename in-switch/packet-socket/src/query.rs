@@ -12,7 +12,7 @@ const MAC_BYTES: usize = 6;
 
 /// The Ethernet address of an interface of this thread's network namespace. Needs no privilege.
 ///
-/// Errors: there is no such interface, or it is no Ethernet interface; both name it.
+/// Errors: there is no such interface, or it is not an Ethernet interface; both name it.
 pub fn ethernet_address(interface: &str) -> io::Result<[u8; MAC_BYTES]> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{interface}: {error}"));
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -26,7 +26,7 @@ pub(crate) fn mac(socket: impl AsFd, name: &str) -> io::Result<[u8; MAC_BYTES]> 
     // SAFETY: the kernel has just written this member of the union.
     let address = unsafe { answer.ifr_ifru.ifru_hwaddr };
     if ![libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&address.sa_family) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, "it is no Ethernet interface"));
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "it is not an Ethernet interface"));
     }
     let mut mac = [0; MAC_BYTES];
     for (to, from) in mac.iter_mut().zip(address.sa_data) {

@@ -54,7 +54,7 @@ impl IpHeader {
         if self.source.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
     }
 
-    /// Writes IP and UDP for so many bytes in the datagram. The UDP checksum stays 0, as RoCEv2
+    /// Writes IP and UDP for this many bytes in the datagram. The UDP checksum stays 0, as RoCEv2
     /// has it. `into` has room for both.
     pub(crate) fn write(&self, datagram_bytes: usize, into: &mut [u8]) {
         let udp_bytes = (UDP_BYTES + datagram_bytes) as u16;

@@ -45,7 +45,7 @@ impl Headers {
         Self { ip, bth, reth: None, immediate: None, aeth: None }
     }
 
-    /// Length of a packet with these headers and so many bytes of payload, from the IP header on.
+    /// Length of a packet with these headers and this many bytes of payload, from the IP header on.
     #[must_use]
     pub const fn packet_bytes(&self, payload_bytes: usize) -> usize {
         self.head_bytes() + payload_bytes.next_multiple_of(4) + ICRC_BYTES

@@ -23,13 +23,13 @@ impl Serial {
         self.0
     }
 
-    /// So many after this one.
+    /// The number that is this many after this one.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_add(count))
     }
 
-    /// So many before this one.
+    /// The number that is this many before this one.
     #[must_use]
     pub const fn minus(self, count: u32) -> Self {
         Self::new(self.0.wrapping_sub(count))

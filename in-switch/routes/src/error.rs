@@ -26,8 +26,7 @@ pub enum NoHop {
     },
     /// The route's interface is not among the ports.
     #[error(
-        "the route to {address} is through {interface}, which is none of the switch's ports; add it \
-         to them"
+        "the route to {address} is through {interface}, which is not a port of the switch; add it to them"
     )]
     NotAPort {
         /// The destination.
@@ -105,7 +104,7 @@ impl NoHop {
 #[non_exhaustive]
 pub enum RoutesError {
     /// The kernel refused something.
-    #[error("netlink: cannot {step}: {source}; asking for neighbours takes CAP_NET_ADMIN")]
+    #[error("netlink: cannot {step}: {source}; asking for neighbours needs CAP_NET_ADMIN")]
     Kernel {
         /// What was to be done.
         step: &'static str,
@@ -114,19 +113,18 @@ pub enum RoutesError {
     },
     /// The kernel's answer is incomplete at the deadline.
     #[error(
-        "netlink: cannot {step}: no end after {patience_ms} ms; the machine may be overloaded: try \
+        "netlink: cannot {step}: no end after {timeout_ms} ms; the machine may be overloaded: try \
          again"
     )]
     Late {
         /// What was to be done.
         step: &'static str,
         /// The deadline.
-        patience_ms: u64,
+        timeout_ms: u64,
     },
     /// Links or routes changed each time they were read.
     #[error(
-        "netlink: routes changed each of the {times} times that they were read; try again when the \
-         network is calmer"
+        "netlink: routes changed each of the {times} times that they were read; try again when routes change less often"
     )]
     Restless {
         /// How often.

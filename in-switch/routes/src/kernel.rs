@@ -75,8 +75,8 @@ impl Kernel {
     /// May be spurious: a neighbour's change of state counts, and so do lost notifications. Compare snapshots.
     ///
     /// Errors: the socket fails.
-    pub fn changed(&mut self, patience: Duration) -> Result<bool, RoutesError> {
-        self.notifications.notified(patience)
+    pub fn changed(&mut self, timeout: Duration) -> Result<bool, RoutesError> {
+        self.notifications.notified(timeout)
     }
 
     /// Has the kernel resolve a neighbour, as if it had a packet for it (ARP, neighbour discovery). A bridge

@@ -85,7 +85,7 @@ impl Socket {
         while answer.end.is_none() {
             let received = self.receive(deadline).map_err(failed(step))?;
             let Some(bytes) = received.filter(|_| Instant::now() < deadline) else {
-                return Err(RoutesError::Late { step, patience_ms: PATIENCE.as_millis() as u64 });
+                return Err(RoutesError::Late { step, timeout_ms: PATIENCE.as_millis() as u64 });
             };
             match self.room.get(..bytes) {
                 Some(datagram) => answer.read(datagram),
@@ -122,10 +122,10 @@ impl Socket {
     }
 
     /// Waits for notifications, and drains them. Returns whether there were any, or some were lost.
-    pub fn notified(&mut self, patience: Duration) -> Result<bool, RoutesError> {
+    pub fn notified(&mut self, timeout: Duration) -> Result<bool, RoutesError> {
         let step = "listen for changes";
         // Bounded, since the sum could overflow.
-        let mut deadline = Instant::now() + patience.min(Duration::from_secs(86_400));
+        let mut deadline = Instant::now() + timeout.min(Duration::from_secs(86_400));
         let mut has_come = false;
         for _ in 0..NOTIFICATIONS_MAX {
             match self.receive(deadline) {

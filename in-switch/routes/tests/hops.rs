@@ -289,7 +289,7 @@ fn errors_say_what_to_do() {
     let error = snapshot.hops(&ports([5]), to).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the route to 10.3.0.5 is through p7, which is none of the switch's ports; add it to them"
+        "the route to 10.3.0.5 is through p7, which is not a port of the switch; add it to them"
     );
 }
 

@@ -24,7 +24,7 @@ use crate::{
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(300);
 /// The retransmission timeout, 134 ms (`ibv_modify_qp`).
 const TIMEOUT: u8 = 15;
-/// The maximum, which some devices treat as infinite, so [`QueuePair::patience`] bounds the time.
+/// The maximum, which some devices treat as infinite, so [`QueuePair::ack_timeout`] bounds the time.
 const RETRIES: u8 = 7;
 /// Infinite: credits ensure that receivers are ready.
 const NOT_READY_RETRIES: u8 = 7;
@@ -68,13 +68,13 @@ impl Unconnected {
     /// Errors: as text; the virtual peer's Ethernet address cannot be resolved, for example.
     pub(crate) fn connect_root(self, root: &Root) -> Result<QueuePair, String> {
         let peer = root.virtual_address;
-        self.connect(peer, root.id, root.mtu_bytes, root.psn_first, 0, root.patience)
+        self.connect(peer, root.id, root.mtu_bytes, root.psn_first, 0, root.ack_timeout)
     }
 
     pub(crate) fn connect_member(self, member: &Member) -> Result<QueuePair, String> {
         // A receiver sends only answers, for which it never waits.
-        let (peer, patience) = (member.root, Duration::MAX);
-        self.connect(peer, member.qpn, member.mtu_bytes, 0, member.psn_first, patience)
+        let (peer, ack_timeout) = (member.root, Duration::MAX);
+        self.connect(peer, member.qpn, member.mtu_bytes, 0, member.psn_first, ack_timeout)
     }
 
     fn connect(
@@ -84,7 +84,7 @@ impl Unconnected {
         mtu_bytes: u32,
         send_psn: u32,
         receive_psn: u32,
-        patience: Duration,
+        ack_timeout: Duration,
     ) -> Result<QueuePair, String> {
         let connection = Connection {
             peer,
@@ -98,7 +98,7 @@ impl Unconnected {
             not_ready_timer: NOT_READY_TIMER,
         };
         self.queue_pair.connect(&connection).map_err(|error| error.to_string())?;
-        Ok(QueuePair { queue_pair: self.queue_pair, sends: 0, waits_since: None, patience })
+        Ok(QueuePair { queue_pair: self.queue_pair, sends: 0, waits_since: None, ack_timeout })
     }
 }
 
@@ -110,7 +110,7 @@ pub(crate) struct QueuePair {
     /// When the oldest open send was posted, or the send before it completed.
     waits_since: Option<Instant>,
     /// The longest time in which no send completes.
-    patience: Duration,
+    ack_timeout: Duration,
 }
 
 impl QueuePair {
@@ -145,7 +145,7 @@ impl QueuePair {
         });
         moved.map_err(in_words)?;
         if !is_block {
-            return Err("the root has sent something that is no block".into());
+            return Err("the root has sent something that is not a block".into());
         }
         self.sends -= sent;
         if sent > 0 {
@@ -157,9 +157,9 @@ impl QueuePair {
         }
     }
 
-    /// Returns the time until patience runs out.
+    /// Returns the time until the timeout of acknowledgements.
     pub(crate) fn wakes_in(&self) -> Option<Duration> {
-        Some(self.patience.saturating_sub(self.waits_since?.elapsed()))
+        Some(self.ack_timeout.saturating_sub(self.waits_since?.elapsed()))
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

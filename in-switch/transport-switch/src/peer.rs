@@ -18,7 +18,7 @@ pub struct Root {
     /// The smallest receive buffer of all receivers ([`crate::Unconnected::buffer_bytes`]).
     pub buffer_bytes: usize,
     /// How long answers may be missing.
-    pub patience: Duration,
+    pub ack_timeout: Duration,
 }
 
 /// The peer of a receiver's queue pair.

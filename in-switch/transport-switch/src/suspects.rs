@@ -15,7 +15,8 @@ use transport::EndpointId;
 
 /// How often suspected hosts are asked.
 pub(crate) const ASK_INTERVAL: Duration = Duration::from_millis(50);
-/// An acknowledgement so long before a host was asked last counts as the answer: its time is known to a tick of the kernel's clock, 10 ms at
+/// An acknowledgement this long before a host was last asked counts as the answer: its time is known to a tick of the kernel's
+/// clock, 10 ms at
 /// most.
 const CLOCK_TICK: Duration = Duration::from_millis(10);
 

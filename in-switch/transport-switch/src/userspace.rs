@@ -32,7 +32,7 @@ const HEADERS_BYTES: u32 = 40 + 8 + 12 + 4 + 4;
 const WINDOW_BYTES: u32 = 256 << 10;
 /// The bounds of the window in packets.
 const WINDOW_PACKETS: std::ops::RangeInclusive<u32> = 16..=256;
-/// The receive buffer for packets that were not read yet, if this process may have so much.
+/// The receive buffer for packets that were not read yet, if this process may have this much.
 const BUFFER_BYTES: usize = 4 << 20;
 /// The kernel's approximate overhead for a packet, which it rounds up to twice as much.
 const OVERHEAD_BYTES: usize = 1024;
@@ -73,7 +73,7 @@ impl Unconnected {
 
     pub(crate) fn connect_root(self, root: &Root, next_hop: Option<IpAddr>) -> QueuePair {
         let peer = Peer { address: root.virtual_address, qpn: root.id, next_hop };
-        let retries = root.patience.as_millis().div_ceil(TIMEOUT.as_millis());
+        let retries = root.ack_timeout.as_millis().div_ceil(TIMEOUT.as_millis());
         let config = RequesterConfig {
             retries: u32::try_from(retries).unwrap_or(u32::MAX),
             ..config(root.mtu_bytes, root.buffer_bytes)
@@ -169,7 +169,7 @@ impl QueuePair {
                     let (Some(mut into), Some(immediate), false) =
                         (self.receives.pop_front(), arrival.immediate, arrival.is_write)
                     else {
-                        return Err("the root has sent something that is no block".into());
+                        return Err("the root has sent something that is not a block".into());
                     };
                     // The responder refuses a longer one.
                     into[..bytes].copy_from_slice(&memory[..bytes]);

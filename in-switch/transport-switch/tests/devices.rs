@@ -137,7 +137,7 @@ impl Stage {
             psn_first: PSN_FIRST,
             mtu_bytes: 4096,
             buffer_bytes: usize::MAX,
-            patience,
+            ack_timeout: patience,
         };
         let peer =
             Member { root: own.address, qpn: root.number(), psn_first: PSN_FIRST, mtu_bytes: 4096 };

@@ -217,13 +217,13 @@ impl Device {
         Ok(QueuePair { raw, opened: Arc::clone(&self.opened) })
     }
 
-    /// Completions of all queue pairs of this device. Waits up to `patience` if there are none.
+    /// Completions of all queue pairs of this device. Waits up to `timeout` if there are none.
     pub fn poll(
         &self,
         completions: &mut Vec<Completion>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<(), VerbsError> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             if self.drain(completions)? > 0 || Instant::now() >= deadline {
                 return Ok(());
@@ -398,7 +398,7 @@ impl Memory {
     /// Copies bytes in, from a place on.
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Result<(), VerbsError> {
         self.registration.check(&(at..at.saturating_add(bytes.len())))?;
-        // SAFETY: the place is in the memory, and nothing of Rust's refers to that.
+        // SAFETY: the place is in the memory, to which no Rust reference exists.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), self.owned.begin.add(at), bytes.len()) };
         Ok(())
     }

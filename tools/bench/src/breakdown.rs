@@ -110,7 +110,7 @@ impl Breakdown {
             let share = number(ns as f64 / total);
             report.row([("part", json!(name)), ("time_us", us(ns)), ("share", share)]);
         }
-        let title = "Each member, in µs, and what part of it is no transfer of a block:";
+        let title = "Each member, in µs, and the share of time without a transfer:";
         report.table("members", title);
         for (member, parts) in self.parts.iter().enumerate() {
             report.row([

@@ -1,4 +1,4 @@
-//! What members of rdmc are told in measurements beside other programs: `rdmc-bench jobs` prints it for `./dev bench peers`
+//! The configuration of rdmc's members in measurements beside other programs: `rdmc-bench jobs` prints it for `./dev bench peers`
 //! (tools/compare).
 
 use lab::{Link, Rate};

@@ -108,7 +108,7 @@ enum Command {
     Lose(lose::Args),
     /// Which member waited for which, and how busy links were, by a trace file
     TraceSummary(summary::Args),
-    /// What members of rdmc are told beside other programs; started by `./dev bench peers`
+    /// Configuration of rdmc's members beside other programs; started by `./dev bench peers`
     #[command(hide = true)]
     Jobs(jobs::Args),
     /// One member; started by `collectives`, and by `./dev bench python`

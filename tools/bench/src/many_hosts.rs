@@ -26,7 +26,7 @@ pub struct Args {
 
 /// A thousandth of that of 100,000 files, as the blocks are of those of a file of 64 MB.
 const LISTING_BYTES: u64 = 12_000;
-/// Slow hosts, and those that are killed or never connect: one in so many.
+/// Slow hosts, and those that are killed or never connect: one in this many.
 const SLOW: usize = 10;
 const ONE_IN: usize = 100;
 

@@ -38,7 +38,7 @@ pub struct Args {
     /// How many objects each algorithm sends
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     objects: u32,
-    /// How many of them are in flight at the same time; each member has memory for so many of the longest
+    /// How many of them are in flight at the same time; each member has memory for this many of the longest
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,4",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     in_flight: Vec<u32>,
@@ -72,7 +72,9 @@ impl Lengths {
     /// This many objects in random groups.
     fn draw(&self, objects: u32, groups: usize) -> Outcome<Vec<Object>> {
         if self.mean < self.median || self.longest < self.shortest {
-            return Err("--mean is at least --median, and --longest at least --shortest".into());
+            return Err(
+                "--mean must be at least --median, and --longest at least --shortest".into()
+            );
         }
         let sigma = (2.0 * (self.mean as f64 / self.median as f64).ln()).sqrt();
         let mut random = Random::new(self.seed);

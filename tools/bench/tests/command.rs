@@ -142,7 +142,7 @@ fn files_without_a_summary_are_errors() {
     let file = directory.path().join("trace.json");
     for (text, expected) in [
         ("[\n\n]\n", "no blocks"),
-        ("hello\n", "line 1 is no event of a trace"),
+        ("hello\n", "line 1 is not an event of an rdmc trace"),
         ("[\n{\"ph\":\"M\"}\n]\n", "no blocks"),
     ] {
         std::fs::write(&file, text).unwrap();
@@ -284,7 +284,7 @@ fn offload_that_is_unavailable_is_an_error() {
         let output = bench(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments}");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(errors.contains("no offload: this fabric cannot"), "{arguments}: {errors}");
+        assert!(errors.contains("no offload: this fabric does not"), "{arguments}: {errors}");
     }
 }
 

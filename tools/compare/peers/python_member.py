@@ -1,7 +1,7 @@
 """A member of `./dev bench python`: python_member.py PROGRAM RANK MEMBERS ADDRESS MEETING WORK...
 
-PROGRAM is rdmc, rdmc-default, rdmc-shared, gloo or mpi. A WORK is OPERATION:COUNT:BYTES:REPEATS: so many arrays, one after another, so often;
-OPERATION is broadcast, from rank 0, or all_reduce, the sum of floats.
+PROGRAM is rdmc, rdmc-default, rdmc-shared, gloo or mpi. A WORK is OPERATION:COUNT:BYTES:REPEATS: COUNT arrays, one after another,
+REPEATS times; OPERATION is broadcast, from rank 0, or all_reduce, the sum of floats.
 It prints a line of times for each, as the other programs of this benchmark do.
 """
 

@@ -234,7 +234,7 @@ class Arrays(Case):
             self.assertIn(text, done.stderr)
         done = self.compare("python --bytes 1KB,10")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("10 bytes are no floats: give multiples of 4", done.stderr)
+        self.assertIn("10 bytes are not whole floats: use multiples of 4", done.stderr)
 
 
 @contextlib.contextmanager

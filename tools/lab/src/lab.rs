@@ -55,7 +55,7 @@ pub struct Listed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Condition {
-    /// Whole.
+    /// Complete.
     Whole,
     /// Being made or removed, or left so by a crash.
     Incomplete,

@@ -112,7 +112,7 @@ pub(crate) trait World<'a> {
 }
 
 impl<'a, D: Copy + Ord, F: fmt::Debug> Driver<'a, D, F> {
-    /// Makes one of so many members. `bound_ns`: how long a run may last that nothing delays.
+    /// Makes one of this many members. `bound_ns`: how long a run may last that nothing delays.
     pub(crate) fn new(
         network: &'a SimNet,
         dice: Dice,
@@ -136,7 +136,7 @@ impl<'a, D: Copy + Ord, F: fmt::Debug> Driver<'a, D, F> {
         Some(&first.what)
     }
 
-    /// Notes that something disturbs the run from outside, for so long; `u64::MAX` for ever.
+    /// Notes that something disturbs the run from outside, for this long; `u64::MAX` for ever.
     pub(crate) fn disturb(&mut self, holds_ns: u64) {
         let holds_ns = if holds_ns == u64::MAX { 0 } else { holds_ns };
         self.disturbed_ns = self.disturbed_ns.max(self.now_ns() + holds_ns);

@@ -50,7 +50,7 @@ struct Arguments {
     /// Threads; 0: one for each core
     #[arg(long, default_value_t = 0)]
     jobs: usize,
-    /// Stop after so long, and go on with new seeds until then
+    /// Stop after this time, and continue with new seeds until then
     #[arg(long)]
     minutes: Option<f64>,
     /// Try smaller scenarios that still fail, and write the smallest into a file
@@ -62,7 +62,7 @@ struct Arguments {
     /// Run the scenario of a file instead of seeds
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
-    /// Print the scenario and so many of its last events even if all is well; one seed
+    /// Print the scenario and this many of its last events even if all is well; one seed
     #[arg(long, value_name = "LINES")]
     trace: Option<usize>,
 }
@@ -133,7 +133,7 @@ impl<S: Subject> Runner<'_, S> {
         Options { canary: self.canary, trace_events, ..Options::default() }
     }
 
-    /// Returns a campaign of so many seeds.
+    /// Returns a campaign of this many seeds.
     fn campaign(&self, count: u64) -> Campaign<S> {
         let Arguments { members, minutes, jobs, .. } = self.arguments;
         let campaign = Campaign::new(self.arguments.first_seed(), count);

@@ -51,7 +51,7 @@ pub unsafe extern "C" fn stand_in_misuse(text: *mut u8, bytes: usize) -> u64 {
     let state = state();
     let first = state.misuse.first().map_or("", String::as_str);
     let length = first.len().min(bytes - 1);
-    // SAFETY: there is room for so many bytes and the end.
+    // SAFETY: there is room for this many bytes and the end.
     unsafe {
         std::ptr::copy_nonoverlapping(first.as_ptr(), text, length);
         text.add(length).write(0);

@@ -62,7 +62,7 @@ calls! {
         if (bytes as usize) < text.len() {
             return Err(code::INVALID_VALUE);
         }
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for this many bytes.
         unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), name, text.len()) };
         Ok(())
     }

@@ -169,7 +169,7 @@ impl Drop for InOne {
     }
 }
 
-/// Runs `act` on so many hosts concurrently, each on a thread in its own network, and `watch` on a thread of
+/// Runs `act` on this many hosts concurrently, each on a thread in its own network, and `watch` on a thread of
 /// this one. Returns the hosts' results.
 pub fn run<R: Send>(
     plane: Plane,

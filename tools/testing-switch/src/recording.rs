@@ -1,4 +1,4 @@
-//! A data plane that records what it is told, as an adapter of an ASIC would be told.
+//! A data plane that records its calls, as an adapter of an ASIC would get them.
 
 use std::{
     net::IpAddr,

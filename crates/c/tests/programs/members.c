@@ -28,7 +28,7 @@ static void give_back(void *memory) {
   pthread_mutex_unlock(&lock);
 }
 
-// Waits until so many buffers were released, as the library may hold on to them for a moment.
+// Waits until this many buffers were released, as the library may hold on to them for a moment.
 static void expect_released(int count) {
   for (int tries = 0; tries < 6000; tries++) {
     pthread_mutex_lock(&lock);

@@ -15,7 +15,7 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   rdmc bench --to node[01-04]
-      this machine and four hosts, by ssh (rdmc must be installed there)
+      this machine and four hosts, over ssh (rdmc must be installed there)
   rdmc bench --to node[01-04] --fabric verbs --fabric tcp --json > bench.json
       one fabric after the other, as JSON for a bug report
   rdmc bench --to a:7000,b:7000 --secret-file secret
@@ -25,13 +25,13 @@ Examples:
   rdmc bench --to node[01-04] --collective allreduce --sizes 4,1KiB,64KiB
       a sum over this machine and four hosts, by the rules of the OSU benchmarks
 
-Latency is half of a round trip between applications. Bandwidth is a message's length over the time
-until the confirmation that it is in the memory of the host (unicast) or of all hosts (multicast).
+Latency is half of a round trip between applications. Bandwidth is a message's length divided by the
+time until the confirmation that it is in the memory of the host (unicast) or of all hosts (multicast).
 No file is read or written. The first message of each measurement does not count.
 
-With --collective, this machine (rank 0) and the hosts form a team. Each member times its calls, with a barrier after each;
-first a tenth as many calls warm up. avg, min and max are over the members' averages, p50 and p99 over all calls of all
-members. One result of each length is checked. A member that fails ends the measurement and is named.
+With --collective, this machine (rank 0) and the hosts form a team. Each member times its calls, with a barrier after each,
+after a tenth as many calls for warming up. avg, min and max are over the members' averages, p50 and p99 over all calls of all
+members. One result of each length is checked. If a member fails, the measurement ends, and the member is named.
 
 Exit codes:
   0    everything was measured

@@ -41,7 +41,7 @@ pub fn from_variables(variable: Variables<'_>) -> Result<Vec<Configured>, Failur
         let origin = format!("variable {name}");
         let value = value
             .into_string()
-            .map_err(|_| Failure::Usage(format!("{origin}: it is not text in UTF-8")))?;
+            .map_err(|_| Failure::Usage(format!("{origin}: it is not UTF-8 text")))?;
         all.push(Configured { key, value, origin });
     }
     Ok(all)
@@ -96,7 +96,7 @@ fn parse(path: &Path, text: &str, home: Option<&Path>) -> Result<Vec<Configured>
             Value::String(text) => text,
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
-            _ => return Err(wrong(format!("{key} must be text in quotes, or a number"))),
+            _ => return Err(wrong(format!("{key} must be a quoted string or a number"))),
         };
         all.push(Configured { key, value, origin });
     }
@@ -137,8 +137,8 @@ mod tests {
                 "possible values: auto, plain, json, none",
             ),
             ("rate = 10", 1, "use for example 250mbit"),
-            ("# rates\nmin-rate = [1]", 2, "must be text in quotes, or a number"),
-            ("retry = true", 1, "must be text in quotes, or a number"),
+            ("# rates\nmin-rate = [1]", 2, "must be a quoted string or a number"),
+            ("retry = true", 1, "must be a quoted string or a number"),
             ("[push]\nretry = 1", 1, "there is no key \"push\""),
             ("retry = 1\nretry = 2", 2, "duplicate key"),
             ("retry 1", 1, ""),

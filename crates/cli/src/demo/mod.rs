@@ -56,8 +56,8 @@ const BLOCKS_MIN: u64 = 256;
 
 const NOTES: &str = "\
 The demo runs the code of `rdmc push --local --bwlimit RATE`: each receiver is a separate process that receives over
-TCP, and no process sends or receives more than RATE. Without the limit the processors of this machine are the bottleneck,
-and all ways to make the copies take the same work: see `--bwlimit none`. Every copy is checked by an independently
+TCP, and no process sends or receives more than RATE. Without a limit, this machine's processors are the bottleneck,
+and every way of copying takes the same amount of work: see `--bwlimit none`. Every copy is checked by an independently
 computed hash. All files of the demo are removed at the end.";
 
 /// Replicate a file to receivers on this machine, and compare with one copy and with copying one by one
@@ -92,7 +92,7 @@ pub struct Args {
     #[arg(long)]
     algorithms: bool,
 
-    /// Protection of blocks in transit, to measure its cost: authenticate, encrypt or none
+    /// Protection of blocks in transit, to measure its cost: encrypt or none
     #[arg(long, value_name = "HOW", default_value = "none", value_parser = protections(), hide_possible_values = true)]
     protect: Protection,
 
@@ -218,8 +218,8 @@ fn describe(limit: Option<u64>) -> String {
             "No member sends or receives more than {}, like a host with a link of its own.\n",
             size::show_rate(rate)
         ),
-        None => "All members share this machine's processors and memory, and making all copies is the same work for \
-                 every way to do it.\n"
+        None => "All members share this machine's processors and memory, and every way of copying takes the same amount of \
+                 work.\n"
             .to_owned(),
     }
 }

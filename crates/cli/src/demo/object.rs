@@ -31,7 +31,7 @@ impl Object {
         let failed = |error| Failure::Io(format!("writing {}", path.display()), error);
         let mut key = [0; 32];
         getrandom::fill(&mut key)
-            .map_err(|error| Failure::Failed(format!("no random numbers: {error}")))?;
+            .map_err(|error| Failure::Failed(format!("cannot get random numbers: {error}")))?;
         let mut stream = blake3::Hasher::new_keyed(&key).finalize_xof();
         let mut file = BufWriter::new(File::create_new(path).map_err(failed)?);
         let mut hasher = blake3::Hasher::new();

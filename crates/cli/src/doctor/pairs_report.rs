@@ -65,10 +65,10 @@ impl PairsReport {
             .filter_map(|(host, reason)| Some(FailedHost { host: host.clone(), reason: reason? }));
         let remedy = (!unreachable.is_empty()).then(|| match ports {
             Some(ports) => format!(
-                "let TCP ports {ports} in at these machines, from each of the others (docs/guide/ports.md)"
+                "allow TCP ports {ports} into these machines, from each of the others (docs/guide/ports.md)"
             ),
-            None => "let any TCP port in at these machines, from each of the others, or the ports of a range that you name by --ports \
-                     (docs/guide/ports.md)"
+            None => "allow all TCP ports into these machines, from each of the others, or only a range that you give with \
+                     --ports (docs/guide/ports.md)"
                 .to_owned(),
         });
         Self {
@@ -189,7 +189,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("  this machine (10.0.0.1:7000) cannot be reached from b"), "{text}");
-        assert!(text.contains("let TCP ports 7000-7100 in"), "{text}");
+        assert!(text.contains("allow TCP ports 7000-7100 into"), "{text}");
         let failed = report(&[], vec![Some("is dead".into()), None]);
         assert_eq!((failed.exit(), failed.failures().count()), (Exit::Partly, 1));
         let pair = |number: usize| (Some(number % 2), None);

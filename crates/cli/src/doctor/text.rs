@@ -138,9 +138,9 @@ fn gpus(machine: &Machine) -> Vec<(&'static str, String)> {
         ("  GPU", format!("{}: {}, {bytes}", device.ordinal, device.name))
     }));
     if gpu.has_mig {
-        rows.push(("  MIG", "GPUs are divided: a process sees one part at most".into()));
+        rows.push(("  MIG", "GPUs are partitioned: a process sees at most one part".into()));
     }
-    let peer_memory = if gpu.has_peer_memory { "loaded, and not used" } else { "not loaded" };
+    let peer_memory = if gpu.has_peer_memory { "loaded, but not used" } else { "not loaded" };
     rows.push((
         "  GPU memory",
         format!("through pinned memory of the host; GPUDirect is not used (nvidia_peermem is {peer_memory})"),
@@ -225,7 +225,7 @@ mod tests {
         machine.gpu.has_peer_memory = true;
         machine.gpu.expandable_segments = true;
         let all = text(&machine);
-        for part in ["  MIG ", "loaded, and not used", "  PyTorch expandable_segments"] {
+        for part in ["  MIG ", "loaded, but not used", "  PyTorch expandable_segments"] {
             assert!(all.contains(part), "{part}: {all}");
         }
         machine.gpu = Gpu { trouble: Some("no NVIDIA driver".into()), ..Gpu::default() };

@@ -76,7 +76,7 @@ impl Order {
         let names = order.hosts.iter().map(|to| Host::named(to.name.clone()));
         checked(names.collect())?;
         if order.hosts.len() > HOSTS_MAX || order.words.is_empty() || order.fanout == 0 {
-            return Err("the order on standard input is for no host, or by no launcher".into());
+            return Err("the order on standard input has no hosts, or no launcher".into());
         }
         Ok(order)
     }

@@ -42,7 +42,7 @@ done;
 head -c BYTES >"$d/rdmc" || die "cannot write the program to $d";
 s=$({ sha256sum || shasum -a 256; } <"$d/rdmc" 2>/dev/null);
 [ "$s" ] || die "needs sha256sum to verify the program: install it here, or rdmc";
-[ "${s%% *}" = DIGEST ] || die "the program came incomplete or damaged";
+[ "${s%% *}" = DIGEST ] || die "the program arrived incomplete or damaged";
 exec 9<"$d/rdmc"; rm -rf "$d"; trap - EXIT HUP INT TERM PIPE; umask "$u";
 echo "COPIED" >&2;
 exec /proc/self/fd/9 "$@"

@@ -4,7 +4,7 @@
 const REMEDIES: [(&str, &str); 13] = [
     (
         "Host key verification failed",
-        "this machine does not know the host's key, or another one: log in there once by hand (ssh HOST)",
+        "this machine does not know the host's key, or knows a different one: log in there once by hand (ssh HOST)",
     ),
     (
         "Permission denied (",
@@ -12,14 +12,14 @@ const REMEDIES: [(&str, &str); 13] = [
     ),
     (
         "_exchange_identification: ",
-        "its ssh server takes no more logins at once: lower --fanout, or raise MaxStartups in its sshd_config",
+        "its ssh server accepts no more concurrent logins: lower --fanout, or raise MaxStartups in its sshd_config",
     ),
     ("Could not resolve hostname", "check the spelling, or name its address in ~/.ssh/config"),
     (
         "Connection refused",
         "no ssh server listens there; start sshd, or set its port in ~/.ssh/config",
     ),
-    ("Connection timed out", "it does not answer: is it up, and does a firewall let ssh pass?"),
+    ("Connection timed out", "it does not answer: is it up, and does a firewall block ssh?"),
     ("No route to host", "it cannot be reached from here: is it up, and in this network?"),
     ("\"sh\"", NO_SHELL),
     ("error while loading shared libraries", LIBRARIES),
@@ -29,16 +29,17 @@ const REMEDIES: [(&str, &str); 13] = [
     ("No such file or directory", NOT_THERE),
 ];
 
-const NOT_THERE: &str = "let this command bring it along (--copy-self), install it there, or say where it is (--remote-rdmc)";
-const NO_SHELL: &str = "this host has no shell, which --copy-self needs: install rdmc there, and say where it is (--remote-rdmc)";
-const LIBRARIES: &str = "this host lacks a library of that program: install it there, or bring along a program without libraries \
-     (--copy-self=PATH; docs/guide/kubernetes.md says how to build one)";
+const NOT_THERE: &str =
+    "copy it with --copy-self, install it there, or give its path with --remote-rdmc";
+const NO_SHELL: &str = "this host has no shell, which --copy-self needs: install rdmc there, and give its path with \
+                        --remote-rdmc";
+const LIBRARIES: &str = "this host lacks a library of that program: install it there, or copy a static program \
+                         (--copy-self=PATH; docs/guide/kubernetes.md says how to build one)";
 
 /// The start of the message of a receiver that cannot connect to the root.
 pub const NOT_CONNECTED: &str = "cannot connect to the root: ";
 /// The remedy for [`NOT_CONNECTED`].
-pub const FIREWALL: &str =
-    "does a firewall at this machine let it in there? see --ports and --advertise";
+pub const FIREWALL: &str = "does a firewall at this machine block it? see --ports and --advertise";
 
 /// The remedy for the last line that a launcher has printed, if one is known. `is_own`: the line begins with this program's
 /// name, as lines of the dynamic linker do too, but lines of ssh and shells do not.

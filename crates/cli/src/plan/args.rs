@@ -102,7 +102,7 @@ impl Args {
                 match u32::try_from(total) {
                     Ok(members @ 1..=MAX_MEMBERS) => Ok(members),
                     _ => Err(Failure::Usage(format!(
-                        "--racks has {total} members, and a group has 1 to {MAX_MEMBERS}"
+                        "--racks has {total} members, but a group has 1 to {MAX_MEMBERS}"
                     ))),
                 }
             }

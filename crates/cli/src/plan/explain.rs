@@ -81,7 +81,7 @@ impl Explanation<'_> {
         if !request.racks.is_empty() {
             writeln!(
                 out,
-                "Racks: a block takes longer by what goes between racks, whose uplinks carry 1/{} of their hosts' rate.",
+                "Racks: blocks take longer where they cross racks, whose uplinks carry 1/{} of their hosts' rate.",
                 costs.oversubscription
             )?;
         }

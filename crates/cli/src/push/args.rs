@@ -18,13 +18,13 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   rdmc push model.safetensors --to node[01-16]
-      to the same path on 16 hosts, by ssh (with rdmc installed there, or --copy-self)
+      to the same path on 16 hosts, over ssh (with rdmc installed there, or --copy-self)
   rdmc push image.img --to a,b --dest /srv/images/ --remote-rdmc /opt/rdmc/bin/rdmc
       into a directory; rdmc is not in the hosts' PATH
   rdmc push image.img --to a,b --dest /srv/new/ --copy-self --mkdir
       to hosts without rdmc, into a directory that is created if missing
   rdmc push data.tar --to n[1-4] --dest '/scratch/{host}/data.tar' --launcher 'ip netns exec {host}'
-      by another launcher: any command that runs a program on a host and forwards standard input
+      with another launcher: any command that runs a program on a host and forwards standard input
   rdmc push data.tar --to a:7000,b:7000 --secret-file secret
       to receivers started by `rdmc receive --listen` with the same secret
   rdmc push data.tar --to a:7000,b:7000 --cert login1.pem --key login1.key --ca ca.pem
@@ -72,14 +72,14 @@ why the whole push failed, or null.";
 #[command(next_help_heading = TREES)]
 #[expect(clippy::struct_excessive_bools, reason = "an option each")]
 pub struct AttributeOptions {
-    /// Keep the owners of the sources; needs root at the hosts
+    /// Keep the owners of the sources; needs root on the hosts
     ///
     /// Users are matched by name, or by number if a host lacks the name. A host that cannot keep an attribute requested by this or
     /// the next three options is reported before anything is sent to it, and gets no copy.
     #[arg(long)]
     pub owner: bool,
 
-    /// Keep the groups of the sources; without root at a host, only groups that the receiver's user belongs to
+    /// Keep the groups of the sources; a receiver that is not root can set only groups of its own user
     #[arg(long)]
     pub group: bool,
 
@@ -142,7 +142,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", group = "where")]
     pub hosts_file: Option<PathBuf>,
 
-    /// Push to the nodes of the Slurm job that this command runs in, by srun
+    /// Push to the nodes of the Slurm job that this command runs in, with srun
     ///
     /// Racks are the leaf switches of Slurm's topology. rdmc must be in the nodes' PATH, or at --remote-rdmc (docs/guide/slurm.md).
     #[arg(long, group = "where", conflicts_with_all = ["to", "hosts_file", "local", "launcher", "copy_self", "launch_depth"],
@@ -168,7 +168,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
-    /// Below RATE, such as 100mbit, the host that delays the others gets its copy after them
+    /// Defer hosts that slow the transfer to less than RATE, such as 100mbit; they get their copies last
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub min_rate: Option<u64>,
 
@@ -189,8 +189,8 @@ pub struct Args {
 
     /// Send a file that is still being written, until it is complete
     ///
-    /// The file is complete 5 s after a writer has closed it, if nothing was written since, or when it is renamed or removed. Then
-    /// it is compared with what was sent.
+    /// The file counts as complete 5 s after a writer has closed it, if nothing has been written since, or when it is renamed or
+    /// removed. It is then compared with what was sent.
     #[arg(long, help_heading = TREES)]
     pub follow: bool,
 
@@ -203,7 +203,7 @@ pub struct Args {
           help_heading = TREES)]
     pub pipe_to: Option<String>,
 
-    /// With --follow: the file is complete when nothing was written for this time, closed or not; 0: when a writer closes it
+    /// With --follow: the file is complete after this time without a write, even if it is open; 0: when a writer closes it
     #[arg(long, value_name = "SECONDS", requires = "follow", value_parser = clap::value_parser!(u64).range(..=604_800),
           help_heading = TREES)]
     pub follow_idle: Option<u64>,
@@ -238,7 +238,7 @@ pub struct Args {
 
     /// Remove entries of the pushed directories that only the hosts have
     ///
-    /// As with rsync: excluded entries are kept, and a source without a trailing / removes only entries of its own copy.
+    /// As in rsync, excluded entries are kept, and a source without a trailing / removes only entries of its own copy.
     /// Entries that appear during the push are kept. --dry-run shows what would be removed.
     #[arg(long, help_heading = TREES)]
     pub delete: bool,
@@ -254,7 +254,7 @@ pub struct Args {
     #[command(flatten)]
     pub hosting: Hosting,
 
-    /// Create missing directories for the copies, with the mode that the host's umask gives
+    /// Create missing directories for the copies, with the mode given by the host's umask
     #[arg(long, help_heading = STARTING)]
     pub mkdir: bool,
 
@@ -262,9 +262,9 @@ pub struct Args {
     #[arg(long, conflicts_with = "local", help_heading = STARTING)]
     pub exclude_self: bool,
 
-    /// Admit further receivers: listen on this address for `rdmc receive --join`
+    /// Listen on this address for receivers that join during the push, with `rdmc receive --join`
     ///
-    /// Receivers relay to them what they already have.
+    /// Receivers that joined earlier relay to them what they already have.
     #[arg(long, value_name = "IP:PORT", requires = "credentials", help_heading = LISTENING)]
     pub admit: Option<SocketAddr>,
 

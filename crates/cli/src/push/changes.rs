@@ -128,7 +128,7 @@ pub fn write_listed<'a>(
             writeln!(out, "{host}: removed: {}", plain_name(&String::from_utf8_lossy(path)))?;
         }
         if changes.is_cut() {
-            writeln!(out, "{host}: and more, which are not listed")?;
+            writeln!(out, "{host}: and more that are not listed")?;
         }
     }
     Ok(())

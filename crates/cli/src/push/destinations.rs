@@ -38,7 +38,8 @@ pub fn hosts(args: &Args, sources: &Sources) -> Result<Vec<HostPlan>, Failure> {
         .map(|host| {
             if args.pipe_to.is_some() && host.listens {
                 return Err(Failure::Usage(format!(
-                    "{} listens, and such receivers run no commands; use `rdmc receive --stdout` there instead of --pipe-to",
+                    "{} listens, and receivers that listen run no commands; use `rdmc receive --stdout` there instead of \
+                     --pipe-to",
                     host.name
                 )));
             }
@@ -63,8 +64,8 @@ fn check_home(dest: &str) -> Result<(), Failure> {
     match user {
         None | Some("") => Ok(()),
         Some(_) => Err(Failure::Usage(format!(
-            "--dest {dest}: only ~/ is known, the home directory of the user that the receiver runs as; write the whole path, \
-             or ./~ for a name that begins so"
+            "--dest {dest}: only ~/ is supported, for the home directory of the receiver's user; write the whole path, or ./~ \
+             for a name that begins with ~"
         ))),
     }
 }
@@ -80,8 +81,8 @@ fn check_placeholders(dest: &str) -> Result<(), Failure> {
     match words.into_iter().find(is_wrong) {
         None => Ok(()),
         Some(word) => Err(Failure::Usage(format!(
-            "--dest {dest}: {{{word}}} is not known; {{host}} stands for the host's name, and a directory whose name has other \
-             words in braces cannot be named here"
+            "--dest {dest}: {{{word}}} is not known; {{host}} stands for the host's name, and names with other words in braces \
+             are not supported"
         ))),
     }
 }
@@ -92,7 +93,8 @@ fn refuse_home(dest: &str, host: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(format!(
-        "--dest {dest}: ~/ is for receivers that this push starts; {host} writes below its own --dir: name a path in that"
+        "--dest {dest}: ~/ is for receivers that this push starts; {host} writes below its own --dir: give a path relative to \
+         that"
     )))
 }
 
@@ -125,8 +127,7 @@ pub fn refuse_overlap(args: &Args, hosts: &[HostPlan]) -> Result<(), Failure> {
         for source in args.sources.iter().map(|source| resolved(source)) {
             if copy.starts_with(&source) || source.starts_with(&copy) {
                 return Err(Failure::Usage(format!(
-                    "--delete would remove files of the source {}: it and the copy of {}, {}, are in one another; choose \
-                     another --dest",
+                    "--delete would remove files of the source {}: it overlaps with the copy of {}, {}; choose another --dest",
                     source.display(),
                     host.name,
                     copy.display()
@@ -186,7 +187,7 @@ pub fn exclude_this_machine(settings: &mut PushSettings, args: &Args) -> Result<
     settings.root_rack = this.rack;
     if settings.hosts.is_empty() && args.admit.is_none() {
         return Err(Failure::Usage(format!(
-            "the only host is {}, this machine, which --exclude-self leaves out; name others",
+            "the only host is {}, this machine, which --exclude-self excludes; name others",
             this.name
         )));
     }

@@ -138,8 +138,7 @@ pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure>
         destinations::exclude_this_machine(&mut settings, args)?;
     }
     if args.mkdir && settings.hosts.iter().any(|host| host.reach != Reach::Calls) {
-        let what = "--mkdir is for receivers that this push starts; one that listens (HOST:PORT) makes no \
-                    directories";
+        let what = "--mkdir is for receivers that this push starts; one that listens (HOST:PORT) creates no directories";
         return Err(Failure::Usage(what.into()));
     }
     destinations::put_into_racks(&mut settings, args)?;

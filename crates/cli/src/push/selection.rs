@@ -35,7 +35,7 @@ fn option_of(rule: &Rule) -> &'static str {
 /// Reports a pattern that has matched nothing: it may be intended, or may send what should be left out.
 pub fn warn_of(rule: &Rule) {
     print_message(format_args!(
-        "{} {} matches nothing that was looked at; a path begins with the name of its source, or with what is in that if the source \
+        "{} {} matches no entry that was read; a path begins with the name of its source, or with its contents if the source \
          ends with /",
         option_of(rule),
         rule.pattern()
@@ -72,14 +72,14 @@ impl Args for Patterns {
         };
         command
             .arg(arg("exclude", "Leave out what matches: *.tmp, /run/top, dir/, a/**/b").long_help(
-                "Leave out what matches: *.tmp, /run/top, dir/, a/**/b\n\nAs with rsync: the first pattern of --exclude and \
+                "Leave out what matches: *.tmp, /run/top, dir/, a/**/b\n\nAs in rsync, the first pattern of --exclude and \
                  --include that matches decides. A path begins with the name of the source (run/top of the source \
                  /data/run), or with its contents if the source ends with / (top of /data/run/). In a pattern, a leading \
                  / is the start of the path, and a trailing / matches directories only. A pattern with no other / is \
-                 compared with the last name; dir/*** matches dir and everything in it. Excluded directories are not \
+                 compared with the last component of the path; dir/*** matches dir and everything in it. Excluded directories are not \
                  read. A pattern that matches nothing is reported.",
             ))
-            .arg(arg("include", "Do not leave out what matches, although a later --exclude does"))
+            .arg(arg("include", "Include what matches, even if a later --exclude matches it"))
     }
 
     fn augment_args_for_update(command: Command) -> Command {

@@ -72,7 +72,7 @@ impl Sources {
     pub fn open(&self, options: TreeOptions) -> Result<Source, Failure> {
         if options.deletes && !self.paths.iter().any(|path| path.is_dir()) {
             return Err(Failure::Usage(
-                "--delete removes what is in copies of directories; name a directory as source"
+                "--delete removes entries from copies of directories; give a directory as a source"
                     .into(),
             ));
         }
@@ -91,8 +91,7 @@ impl Sources {
     pub fn named(&self, dest: String) -> Result<String, Failure> {
         Ok(match self.kind {
             Kind::Stream if dest.ends_with('/') => {
-                let what =
-                    format!("{dest} names a directory; name the file that the stream becomes");
+                let what = format!("{dest} names a directory; name the file for the stream");
                 return Err(Failure::Usage(what));
             }
             Kind::File if dest.ends_with('/') => dest + self.name()?,
@@ -123,7 +122,7 @@ impl Sources {
     /// The default destination at other receivers: the same absolute path.
     pub fn same_path(&self) -> Result<String, Failure> {
         if self.kind == Kind::Stream {
-            return Err(Failure::Usage("name the file that the stream becomes by --dest".into()));
+            return Err(Failure::Usage("name the file for the stream with --dest".into()));
         }
         if self.kind != Kind::Several {
             return Ok(text_of(&absolute(self.first())?)?.to_owned());
@@ -139,7 +138,7 @@ impl Sources {
         match &parents[..] {
             [parent] => Ok(text_of(parent)?.to_owned()),
             _ => Err(Failure::Usage(
-                "the sources are in different directories; name one for their copies by --dest"
+                "the sources are in different directories; give one for their copies with --dest"
                     .into(),
             )),
         }
@@ -149,7 +148,7 @@ impl Sources {
         let file = self.first();
         file.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
             Failure::Usage(format!(
-                "the name of {} is not UTF-8 or no name; name the copy by --dest, with / at the end of a directory",
+                "the name of {} is not UTF-8, or not a name; name the copy with --dest, with / at the end of a directory",
                 file.display()
             ))
         })
@@ -162,7 +161,7 @@ pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
 
 pub fn text_of(path: &Path) -> Result<&str, Failure> {
     path.to_str().ok_or_else(|| {
-        Failure::Usage(format!("the path {} is not UTF-8; name one by --dest", path.display()))
+        Failure::Usage(format!("the path {} is not UTF-8; give one with --dest", path.display()))
     })
 }
 

@@ -191,8 +191,8 @@ impl Progress {
             PushEvent::Progress { host, bytes } => self.bytes[*host] = *bytes,
             PushEvent::Host { host, state: HostState::Failed(_) } => self.lost[*host] = true,
             PushEvent::Altered { host, at } => print_message(format_args!(
-                "{}: bytes from {at} on were changed by a host that relays, or by a link; nothing of them was \
-                 written out, and they are sent again from here (with --protect none links are not authenticated)",
+                "{}: a relaying host or a link changed bytes from {at} on; none of them were written out, and this machine \
+                 sends them again (with --protect none, links are not protected)",
                 self.names[*host]
             )),
             _ => {}
@@ -241,7 +241,7 @@ fn print(args: &Args, report: &StreamReport, exit: Exit) {
             }
             let good = match report.bytes {
                 0 => String::new(),
-                _ => format!(" ({} bytes of the stream are good there)", host.bytes),
+                _ => format!(" ({} bytes of the stream are verified there)", host.bytes),
             };
             print_message(format_args!("{}: {reason}{good}", host.name));
         }
@@ -249,7 +249,7 @@ fn print(args: &Args, report: &StreamReport, exit: Exit) {
     let (prefix, bytes) = (report.prefix_bytes, report.bytes);
     if report.error.is_some() && are_left {
         print_message(format_args!(
-            "the first {prefix} bytes of {bytes} read are good at all hosts that were left"
+            "of {bytes} bytes read, the first {prefix} are verified at all remaining hosts"
         ));
     } else if report.error.is_some() && bytes > 0 {
         print_message(format_args!("{bytes} bytes were read"));

@@ -73,7 +73,7 @@ struct HostSummary<'a> {
     host: &'a str,
     /// The path of the copy, or of the directory that copies go into.
     destination: &'a str,
-    /// `published`; `shares`: has the copy of another host on a shared file system; `failed`; `unknown`: was told to
+    /// `published`; `shares`: has the copy of another host on a shared file system; `failed`; `unknown`: was ordered to
     /// publish its copy and did not confirm; or `examined`, in a dry run.
     state: &'static str,
     /// The other host, if this host shares its copy.
@@ -191,7 +191,7 @@ impl Facts {
             let (amount, time) = (self.amount(), seconds(last_published));
             let how = match self.entries {
                 None => "verified in",
-                Some(_) => "nothing but the list was sent; compared in",
+                Some(_) => "only the list was sent; compared in",
             };
             return format!("{amount} existed already at {hosts}; {how} {time}");
         }
@@ -331,7 +331,7 @@ pub fn failures(report: &PushReport) -> impl Iterator<Item = (&str, &str)> {
 
 /// Prints why a host has no copy of its own.
 pub fn print_shared(name: &str, other: &str) {
-    print_message(format_args!("{name} has the copy of {other}: both use one file system"));
+    print_message(format_args!("{name} shares the copy of {other}: both use the same file system"));
 }
 
 /// Prints messages in addition to the summary.
@@ -359,7 +359,7 @@ fn remarks(report: &PushReport) {
         }
         if let Some(why) = host.apart.as_ref().filter(|_| host.state.has_copy()) {
             let name = &host.name;
-            print_message(format_args!("{name} got its copy by itself after the others: {why}"));
+            print_message(format_args!("{name} got its copy separately, after the others: {why}"));
         }
     }
 }

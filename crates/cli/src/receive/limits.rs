@@ -21,12 +21,12 @@ pub struct LimitOptions {
     /// Networks that blocks may use, such as tcp,verbs or tcp,in-switch
     ///
     /// Blocks over tcp can be encrypted; libfabric providers (verbs, efa, cxi and others) and switches that copy
-    /// (in-switch) cannot. [default: tcp; with --protect none all]
+    /// (in-switch) cannot. [default: tcp; with --protect none: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = network, conflicts_with = "session",
           help_heading = LISTENING)]
     fabric: Vec<String>,
 
-    /// Networks of the hosts that this receiver may connect to and accept, such as 10.1.0.0/16,fd00::/8
+    /// Networks of the hosts that this receiver may connect to or accept, such as 10.1.0.0/16,fd00::/8
     ///
     /// [default: all hosts that roots name]
     #[arg(long, value_name = "NETWORKS", conflicts_with = "session", help_heading = LISTENING)]
@@ -39,7 +39,7 @@ pub struct LimitOptions {
           default_value = "event", conflicts_with = "session", help_heading = LISTENING)]
     completion: CompletionMode,
 
-    /// Maximum total length of the file lists in memory, of all pushes together
+    /// Maximum total length of the file lists in memory, for all pushes together
     ///
     /// Counts the encoded lists, about 30 bytes per file; a list takes several times as much during its push. A push that needs
     /// more is refused. [default: 512MiB]
@@ -81,6 +81,6 @@ fn network(text: &str) -> Result<String, String> {
     let fabric: Fabric = text.parse().map_err(|error: rdmc::Error| error.to_string())?;
     match fabric.name() {
         name if name == text => Ok(name),
-        name => Err(format!("a network without devices: {name}")),
+        name => Err(format!("use the network's name without devices: {name}")),
     }
 }

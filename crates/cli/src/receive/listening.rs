@@ -73,7 +73,8 @@ impl Listening<'_> {
         if let Some(networks) = left_out.filter(|networks| !networks.is_empty()) {
             let networks = networks.join(",");
             print_message(format_args!(
-                "blocks come over tcp; --fabric {networks},tcp accepts them over {networks}, too, where nothing protects them"
+                "blocks are accepted over tcp; --fabric {networks},tcp also accepts them over {networks}, where nothing \
+                 protects them"
             ));
         }
         let mut running = Running {
@@ -126,7 +127,7 @@ impl Running<'_> {
             Admission::RunsInsteadOf(number, other) => {
                 if let Some(other) = self.sessions.get(&other) {
                     other.reception.end(
-                        "it has made no progress for a minute, and another push needs the place",
+                        "it has made no progress for a minute, and another push needs its place",
                     );
                 }
                 number

@@ -165,7 +165,9 @@ fn print_rejected(left_out: Option<u64>) {
 
 fn print_left_out(what: &str, root: &str, left_out: Option<u64>) {
     if let Some(count) = left_out {
-        print_message(format_args!("{count} more {what} {root} were left out in the last minute"));
+        print_message(format_args!(
+            "{count} more {what} {root} were suppressed in the last minute"
+        ));
     }
 }
 

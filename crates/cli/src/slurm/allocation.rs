@@ -17,7 +17,7 @@ const NODES: &str = "SLURM_JOB_NODELIST";
 pub fn hosts() -> Result<Vec<Host>, Failure> {
     let list = env::var(NODES).map_err(|_| {
         Failure::Usage(format!(
-            "--slurm is for a job of Slurm's (sbatch, salloc), where {NODES} has its nodes; it is not set here"
+            "--slurm works only in a Slurm job (sbatch, salloc), where {NODES} lists the nodes; it is not set here"
         ))
     })?;
     let mut hosts = parse(&list).map_err(|error| Failure::Usage(format!("{NODES}: {error}")))?;

@@ -23,7 +23,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.pin.is_dir() {
         let pin = args.pin.display();
         return Err(Failure::Failed(format!(
-            "{pin} does not exist: no agent has run here, or with another --pin"
+            "{pin} does not exist: no agent has run here, or it had another --pin"
         )));
     }
     let mut plane = KernelPlane::open(&args.pin).map_err(Failure::because)?;

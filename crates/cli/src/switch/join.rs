@@ -34,7 +34,7 @@ applications (subjectAltName).";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Args {
-    /// Listen for other host daemons on this address (port 0 selects a free one and prints it)
+    /// Listen for other host daemons on this address (port 0: a free one, which is printed)
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
@@ -59,7 +59,7 @@ pub struct Args {
     trust: Vec<String>,
 
     /// Remove receivers that the switch suspects if their hosts do not answer within this time
-    #[arg(long, value_name = "MS", default_value_t = Probing::default().patience.as_millis() as u64,
+    #[arg(long, value_name = "MS", default_value_t = Probing::default().timeout.as_millis() as u64,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     answer_within_ms: u64,
 

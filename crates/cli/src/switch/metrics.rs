@@ -18,7 +18,7 @@ Example, for the textfile collector of Prometheus' node_exporter, every few seco
   rdmc switch metrics tor-a:4790 --cert monitor.pem --key monitor.key --ca ca.pem > rdmc.prom.new
   mv rdmc.prom.new /var/lib/node_exporter/rdmc.prom";
 
-/// Print a switch's counters and groups in Prometheus' text format
+/// Print a switch's counters and groups in the Prometheus text format
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Metrics {
@@ -86,15 +86,15 @@ fn write(state: &State, out: &mut impl Write) -> io::Result<()> {
     let own = || labels(&[("switch", name)]);
     metric(out, "info", "gauge", "The agent: always 1.", [(info, 1)])?;
     let uptime = switch.uptime_ms as f64 / 1000.0;
-    metric(out, "uptime_seconds", "gauge", "Since the agent has started.", [(own(), uptime)])?;
+    metric(out, "uptime_seconds", "gauge", "Seconds since the agent started.", [(own(), uptime)])?;
     let installed = (own(), switch.groups);
     metric(out, "groups", "gauge", "Groups in the data plane.", [installed])?;
     let most = (own(), switch.groups_max);
-    metric(out, "groups_max", "gauge", "The most groups that it can have.", [most])?;
+    metric(out, "groups_max", "gauge", "Maximum number of groups in the data plane.", [most])?;
     let counts = counters
         .iter()
         .map(|count| (labels(&[("switch", name), ("kind", &count.name)]), count.count));
-    let help = "Packets by what was done with them; docs/guide/switches.md has the kinds.";
+    let help = "Packets by how they were handled; docs/guide/switches.md lists the kinds.";
     metric(out, "packets_total", "counter", help, counts)?;
     write_groups(name, groups, out)
 }
@@ -138,7 +138,7 @@ fn write_counters(switch: &str, groups: &[GroupReport], out: &mut impl Write) ->
             |(kind, count): (&&str, &u64)| (of_group(switch, group, Some(("kind", kind))), *count);
         sums.iter().map(sample)
     });
-    let help = "Packets of a group by what was done with them: of the groups with the most.";
+    let help = "Packets of a group by how they were handled, for the groups with the most packets.";
     metric(out, "group_packets_total", "counter", help, packets)
 }
 
@@ -149,7 +149,7 @@ fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io:
     };
     let renewed =
         groups.iter().map(|group| (of_group(group, None), group.since_renewal_ms as f64 / 1000.0));
-    let help = "Since its lease was renewed.";
+    let help = "Seconds since the group's lease was renewed.";
     metric(out, "group_since_renewal_seconds", "gauge", help, renewed)?;
     let troubled =
         groups.iter().map(|group| (of_group(group, None), u8::from(!group.trouble.is_empty())));
@@ -166,7 +166,7 @@ fn write_groups(name: &str, groups: &[GroupReport], out: &mut impl Write) -> io:
     let help = "Messages that the member has completed, modulo 2^24.";
     let messages = of_members(|group, index| group.members[index].msn);
     metric(out, "group_member_messages", "gauge", help, messages)?;
-    let help = "Packets that another member has acknowledged and this one has not.";
+    let help = "Packets that another member has acknowledged but this one has not.";
     metric(out, "group_member_lag_packets", "gauge", help, of_members(lag))
 }
 

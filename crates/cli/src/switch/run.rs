@@ -51,7 +51,7 @@ pub struct Args {
 
     /// Listen for requests on this address
     ///
-    /// Port 0 selects a free one and prints it.
+    /// Port 0 selects a free port, which is printed.
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
 
@@ -85,7 +85,7 @@ pub struct Args {
 
     /// Suspect receivers that lag behind the acknowledgements of others for this time
     ///
-    /// Their hosts are asked before they are removed. An RDMA device gives up after about a second.
+    /// Their hosts are queried before they are removed. An RDMA device gives up after about a second.
     #[arg(long, value_name = "MS", default_value_t = Liveness::default().silent_after.as_millis() as u64,
           value_parser = clap::value_parser!(u64).range(10..=3_600_000), help_heading = EXPERTS)]
     silent_after_ms: u64,

@@ -135,7 +135,7 @@ pub fn counts(counts: &[Count], out: &mut impl Write) -> io::Result<()> {
 /// Writes the copies that switches would make.
 pub fn plan(switches: &[PlannedSwitch], out: &mut impl Write) -> io::Result<()> {
     for switch in switches {
-        let passes = if switch.copies.is_empty() { ": packets pass as they are" } else { "" };
+        let passes = if switch.copies.is_empty() { ": packets pass unchanged" } else { "" };
         writeln!(out, "{}{passes}", plain(&switch.name))?;
         copies(&switch.copies, out)?;
     }

@@ -45,17 +45,17 @@ impl<'a> BlockTimes<'a> {
         self.parameters.transmit_us_per_byte * bytes as f64
     }
 
-    /// Returns To of so many bytes, where they are folded.
+    /// Returns To of this many bytes, where they are folded.
     pub(crate) fn fold_us(&self, bytes: u64) -> f64 {
         if self.folds { self.parameters.fold_us_per_byte * bytes as f64 } else { 0.0 }
     }
 
-    /// Returns the time of a block of so many bytes from one member to another, and of its fold.
+    /// Returns the time of a block of this many bytes from one member to another, and of its fold.
     pub(crate) fn hop_us(&self, bytes: u64) -> f64 {
         self.word_us() + self.transmit_us(bytes) + self.fold_us(bytes)
     }
 
-    /// Returns by how much each further block of so many bytes comes later, where blocks overlap: the longest stage.
+    /// Returns by how much each further block of this many bytes comes later, where blocks overlap: the longest stage.
     pub(crate) fn next_us(&self, bytes: u64) -> f64 {
         let Parameters { dma_start_us, adapter_us, library_us, post_us, .. } = *self.parameters;
         let stages = [dma_start_us, adapter_us, library_us + post_us, self.fold_us(bytes)];

@@ -7,7 +7,8 @@ use crate::Halving;
 
 /// Returns the time of an allreduce of `bytes` on the circulant graph ([`Halving`]), in blocks of `block_bytes`.
 ///
-/// The paper has none. Derived: a grant, and then 2 ceil(log2 n) rounds of so many chunks of 1 / n of the bytes, rounded up, as go
+/// The paper has none. Derived: a grant, and then 2 ceil(log2 n) rounds of as many chunks of 1 / n of the bytes, rounded up, as
+/// go
 /// in each; what is received in the first half is folded. Best and worst case of a round are those of a ring's
 /// ([`super::ring_allreduce_us`]).
 ///

@@ -11,7 +11,7 @@
 use super::{block_times::BlockTimes, bounds::Bounds, parameters::Parameters};
 use crate::broadcast_tree::BroadcastTree;
 
-/// Returns the time of blocks over so many hops, `blocks.count - 1 + hops` rounds, of which a member has `sends` blocks to
+/// Returns the time of blocks over this many hops, `blocks.count - 1 + hops` rounds, of which a member has `sends` blocks to
 /// send for each block of the message.
 fn pipeline_us(blocks: &BlockTimes<'_>, hops: u32, sends: u32) -> Bounds {
     if hops == 0 {

@@ -32,7 +32,7 @@ pub(super) struct Refused {
 impl Refused {
     /// The error for a file or directory of another user.
     pub(super) fn foreign() -> Self {
-        let remedy = "it is another user's: run the receiver as that user or as root, or choose another --dest";
+        let remedy = "it belongs to another user: run the receiver as that user or as root, or choose another --dest";
         Self { what: "attributes".into(), remedy, error: Errno::PERM }
     }
 

@@ -21,7 +21,8 @@ pub enum TargetError {
     MissingParent(PathBuf),
     /// Only the host has it, so deep that it is not removed.
     #[error(
-        "{}... is to be removed and has a path of {} bytes, of which only {PATH_BYTES_MAX} are possible; remove it there, --exclude it, \
+        "{}... is to be removed, but its path has {} bytes, and at most {PATH_BYTES_MAX} are possible; remove it there, \
+         --exclude it, \
          or push without --delete", start(.0), .0.as_os_str().len()
     )]
     Deep(PathBuf),
@@ -46,7 +47,7 @@ pub enum TargetError {
         remedy: &'static str,
     },
     /// A directory would have to become something else.
-    #[error("{} is a directory, and {what} is to have its name; remove it first, or choose another --dest", path.display())]
+    #[error("{} is a directory, but {what} needs its name; remove it first, or choose another --dest", path.display())]
     DirectoryInTheWay {
         /// The path of the directory.
         path: PathBuf,
@@ -55,7 +56,7 @@ pub enum TargetError {
     },
     /// Two entries of a tree are one file or directory at this host.
     #[error(
-        "{} and {} are one file here: the file system does not distinguish their names, or the host has linked them; \
+        "{} and {} are the same file here: the file system does not distinguish their names, or the host has linked them; \
          rename or --exclude one", one.display(), other.display()
     )]
     Collision {
@@ -89,13 +90,13 @@ pub enum TargetError {
         error: io::Error,
     },
     /// Attributes that are none, or too many names.
-    #[error("the root's list of attributes is refused: {0}")]
+    #[error("the root's list of attributes is invalid: {0}")]
     Kept(&'static str),
     /// The directory of the destination's name was made during the push.
-    #[error("{} was made during the push; run the push again: what was received is kept", .0.display())]
+    #[error("{} was created during the push; run the push again: received data is kept", .0.display())]
     Appeared(PathBuf),
     /// Something else has the destination's name than when the push began.
-    #[error("{} was replaced or moved away during the push; run the push again: what was received is kept", .0.display())]
+    #[error("{} was replaced or moved away during the push; run the push again: received data is kept", .0.display())]
     Replaced(PathBuf),
     /// It cannot be exchanged as a whole.
     #[error("{} cannot be exchanged as a whole: {reason}; without --atomic it is updated entry by entry", path.display())]
@@ -107,8 +108,8 @@ pub enum TargetError {
     },
     /// Something came into the old directory that the new one has as well.
     #[error(
-        "{} is the new copy; {} is what is left of the old one, as it has something that could not be moved: move or remove it, \
-         and run the push again", path.display(), old.display()
+        "{} is the new copy; {} is the rest of the old one, with an entry that could not be moved: move or remove it, and run \
+         the push again", path.display(), old.display()
     )]
     Left {
         /// The destination.
@@ -120,13 +121,13 @@ pub enum TargetError {
     #[error("{} belongs to another user, and its directory has the sticky bit; let its owner or root push, or choose another --dest", .0.display())]
     Sticky(PathBuf),
     /// The listing of a tree is no tree.
-    #[error("the root's list of files is refused: {0}")]
+    #[error("the root's list of files is invalid: {0}")]
     Listing(#[from] tree::ListingError),
     /// An entry has a name of what is staged, or of a lock.
-    #[error("the root's list of files is refused: {} has the form of a temporary file of rdmc", .0.display())]
+    #[error("the root's list of files is invalid: {} has the form of a temporary file of rdmc", .0.display())]
     Reserved(PathBuf),
     /// A pattern of what is to stay.
-    #[error("the root's patterns are refused: {0}")]
+    #[error("the root's patterns are invalid: {0}")]
     Pattern(#[from] tree::PatternError),
     /// The path does not end with a file's name.
     #[error("{:?} does not name a file; name one as --dest", .0.display().to_string())]
@@ -158,8 +159,8 @@ pub enum TargetError {
     NoInodes(PathBuf),
     /// Longer than files can be there.
     #[error(
-        "no file has space{} in {}, by its file system or a limit of the receiver (ulimit -f, EFBIG); raise it, or choose \
-         another --dest", of(*bytes), directory.display()
+        "no file can be long enough{} in {}: its file system or the receiver (ulimit -f) has a limit (EFBIG); raise it, or \
+         choose another --dest", of(*bytes), directory.display()
     )]
     TooLong {
         /// The directory in which the copy is made.
@@ -174,7 +175,7 @@ pub enum TargetError {
     #[error("the file system of {} has no file locks; choose another --dest, or mount it with them (flock)", .0.display())]
     NoLocks(PathBuf),
     /// Another push owns it.
-    #[error("{} is being written already{owner}; wait for that push, or end it", path.display())]
+    #[error("{} is already being written{owner}; wait for that push, or end it", path.display())]
     Busy {
         /// The destination.
         path: PathBuf,
@@ -183,7 +184,7 @@ pub enum TargetError {
     },
     /// Another host of the same push owns it.
     #[error(
-        "{} is being written already{owner}, in the same push: both hosts share a file system; name only one of them, \
+        "{} is already being written{owner}, in the same push: both hosts share a file system; name only one of them, \
          or put {{host}} into --dest",
         path.display()
     )]
@@ -295,8 +296,8 @@ fn remedy(error: &io::Error) -> &'static str {
             "; that is this user's quota: free some of it, or choose another --dest"
         }
         io::ErrorKind::FileTooLarge => {
-            "; a file cannot be that long, by its file system or a limit of the receiver \
-             (ulimit -f): raise it, or choose another --dest"
+            "; the file is longer than its file system or the receiver (ulimit -f) allows: raise the limit, or choose another \
+             --dest"
         }
         io::ErrorKind::ReadOnlyFilesystem => {
             "; its file system has become read-only: look for the reason in that machine's log"

@@ -115,7 +115,7 @@ fn a_disk_error_at_any_call_is_reported_with_the_remedy() {
             (Errno::NOSPC, "(ENOSPC); free some"),
             (Errno::DQUOT, "this user's quota has no space"),
             (Errno::DQUOT, "(EDQUOT); free some"),
-            (Errno::FBIG, "no file has space"),
+            (Errno::FBIG, "no file can be long enough"),
             (Errno::ROFS, "is read-only"),
             (Errno::ACCESS, "no permission to write in"),
             (Errno::NOLCK, "has no file locks"),

@@ -158,7 +158,7 @@ fn names_that_differ_by_case_collide_also_if_the_host_has_linked_the_file() {
         let folding = || Injection { folds_case: true, ..Fault::None.injection(|| {}) };
         let outcome = source.0.session(&path, folding()).outcome;
         let text = outcome.expect_err("two entries are one file").to_string();
-        assert!(text.contains("are one file here"), "{text}");
+        assert!(text.contains("are the same file here"), "{text}");
         // Where it is distinguished they are two.
         fs::hard_link(path.join("a"), path.join("A")).unwrap();
         source.session(&path, Fault::None).outcome.unwrap();

@@ -91,7 +91,7 @@ impl Acceptor {
     }
 }
 
-/// A receiver with a certificate has one of its names. Errors: it has not, and was told so.
+/// A receiver with a certificate has one of its names. Errors: it has none, and was notified of that.
 fn check_certificate(channel: &mut Channel, name: &str, deadline: Deadline) -> Result<(), Error> {
     let names = channel.peer_names();
     if names.is_empty() || names.iter().any(|own| own.eq_ignore_ascii_case(name)) {
@@ -121,7 +121,7 @@ fn accept_host(
     };
     if tokens.is_some_and(|tokens| token != Some(tokens.of(&name))) {
         let cause =
-            format!("it says that it is {name}, without the token of the receiver started there");
+            format!("it claims to be {name}, but lacks the token of the receiver started there");
         return Err(refused(&mut channel, cause, deadline));
     }
     let _ = events.send(Event::Connected(host, channel).into());

@@ -202,7 +202,7 @@ mod tests {
             self.blame.judge(group, &[], &self.round, &mut self.hosts)
         }
 
-        /// Judges a group of the next round in which these hosts were the first to report, and the others were told to leave.
+        /// Judges a group of the next round in which these hosts were the first to report, and the others were ordered to leave.
         /// Returns whom to give up; `None` if the push ends.
         fn judge(&mut self, reports: &[(usize, Option<u32>, &[u32])]) -> Option<Vec<usize>> {
             let mut group = self.group();

@@ -46,7 +46,7 @@ pub(super) fn start(
     thread::Builder::new().name("rdmc-connect".into()).spawn(body).map(drop)
 }
 
-/// Errors: another receiver has answered, which is told.
+/// Errors: another receiver has answered, which receives the reason.
 fn check(
     address: &str,
     credentials: &Credentials,
@@ -58,7 +58,7 @@ fn check(
     let Err(cause) = (Meant { host, address, is_certified }).check(receiver) else {
         return Ok(channel);
     };
-    let reason = format!("it was to reach the receiver at {host}: {cause}");
+    let reason = format!("this push meant to reach the receiver at {host}: {cause}");
     let soon = Deadline::after(FAREWELL_TIMEOUT);
     let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, soon);
     Err(Error::Peer { address, cause })

@@ -24,14 +24,14 @@ pub(super) fn check(settings: &PushSettings) -> Result<(), PushError> {
     }
     let fit = (0..hosts).rev().find(|&hosts| needed(settings, hosts) <= left).unwrap_or(0);
     Err(PushError::Setting(format!(
-        "{hosts} hosts take about {} open files here, and this process may have {limit}: {fit} \
-         hosts fit; raise the limit (ulimit -n, LimitNOFILE= of a service), or push to fewer \
+        "{hosts} hosts need about {} open files here, but this process may have only {limit}, enough for {fit} hosts; raise the \
+         limit (ulimit -n, LimitNOFILE= of a service), or push to fewer \
          hosts at a time",
         needed(settings, hosts) + open
     )))
 }
 
-/// The most descriptors that a push to so many hosts uses.
+/// The most descriptors that a push to this many hosts uses.
 fn needed(settings: &PushSettings, hosts: u64) -> u64 {
     // The root's neighbours in a group.
     let neighbours = match settings.algorithm {

@@ -122,7 +122,7 @@ fn admit<S: Effects>(
         return Err("the push is ending");
     }
     if known.is_some_and(|host| core.hosts[host].is_open()) {
-        return Err("a host of this name takes part already; choose another --name");
+        return Err("a host of this name already takes part; choose another --name");
     }
     if core.hosts.len() >= HOSTS_MAX {
         return Err("the push has the maximum number of hosts");

@@ -25,7 +25,7 @@ pub struct Gathering {
 impl Gathering {
     /// Starts to listen for receivers. The hosts' destinations are ignored. `bytes`: the longest message of a group.
     ///
-    /// Errors: a setting is out of range, or lets hosts join or return later; too few file descriptors for so many hosts; the
+    /// Errors: a setting is out of range, or lets hosts join or return later; too few file descriptors for this many hosts; the
     /// system refuses.
     pub fn open(settings: PushSettings, bytes: u64) -> Result<Self, PushError> {
         if settings.admission.is_some() || settings.retries > 0 {

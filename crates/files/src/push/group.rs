@@ -16,7 +16,7 @@ use crate::messages::{Blamed, blamed, join_predicate, predicate, unjoined};
 /// How long members of a failed group may take to report.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The same for blamed members once all others have reported. A live one reports up to 2 s later than they do: its group
-/// waits so long for the counts of members that do not answer (`WAIT_MAX` in crates/engine/src/failed.rs).
+/// waits this long for the counts of members that do not answer (`WAIT_MAX` in crates/engine/src/failed.rs).
 const BLAMED_REPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -314,7 +314,7 @@ impl PushGroup {
     }
 
     /// How many members blame each host. Where the root is blamed, the one that noticed it counts as blamed: its connection
-    /// to the root is broken, since the others reach the root. Members that were told of it report the same.
+    /// to the root is broken, since the others reach the root. Members that were notified of it report the same.
     fn votes(&self) -> BTreeMap<usize, usize> {
         let own = self.own.iter().filter_map(|&(blamed, _)| self.host_of(blamed?.member));
         let reported = self.reports.iter().filter_map(|(&reporter, &blamed)| match blamed? {

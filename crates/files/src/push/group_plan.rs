@@ -1,4 +1,4 @@
-//! What the members of a group are told to start it.
+//! What is sent to the members of a group to start it.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ pub(super) struct GroupPlan<'a> {
 }
 
 impl GroupPlan<'_> {
-    /// Starts the group: the root joins unless a host is the source, and its members are told. Returns its number, and how the
+    /// Starts the group: the root joins unless a host is the source, and its members are notified. Returns its number, and how the
     /// members relay.
     ///
     /// Errors: those that end the push.

@@ -46,7 +46,7 @@ pub enum Step {
 }
 
 /// What to look at where a host was started, as far as is known, and has not connected.
-const STARTED: &str = "if its login works, does a firewall let it connect to this machine? see --ports and --advertise";
+const STARTED: &str = "if logging in works, does a firewall block its connection to this machine? see --ports and --advertise";
 
 pub struct Host {
     pub plan: HostPlan,
@@ -97,7 +97,7 @@ pub struct Host {
     pub published: Option<Duration>,
     /// The last line of output of its command, which has taken a stream.
     pub said: Option<String>,
-    /// It was told to publish its copy, and has not reported a failure.
+    /// It was ordered to publish its copy, and has not reported a failure.
     pub may_have_published: bool,
     /// Existing data that was not sent again.
     pub resumed_bytes: u64,
@@ -253,8 +253,8 @@ impl Host {
     pub(super) fn lack_of(&self, fabric: &str) -> String {
         let own = self.fabrics.join(", ");
         format!(
-            "it has connected after the others had begun over {fabric}, which it does not have (it has {own}): push to it again, or \
-             name a network that all hosts have, such as --fabric tcp"
+            "it connected after the others had begun over {fabric}, which it lacks (it has {own}): push to it again, or choose \
+             a network that all hosts have, such as --fabric tcp"
         )
     }
 

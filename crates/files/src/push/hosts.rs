@@ -68,7 +68,7 @@ pub struct Hosts<'a> {
     timeouts: Timeouts,
     /// When the first group started to send.
     pub(super) first_sent: Option<Duration>,
-    /// A host was told to publish its copy.
+    /// A host was ordered to publish its copy.
     is_publishing: bool,
     /// The push ends early: no deadline is extended.
     is_ending: bool,
@@ -355,7 +355,7 @@ impl<'a> Hosts<'a> {
         lacking.map(|(index, host)| (index, host.lack_of(&name))).collect()
     }
 
-    /// In a dry run: lets go of the hosts that have said what they lack.
+    /// In a dry run: releases the hosts that have reported what they lack.
     pub(super) fn examine(&mut self, effects: &mut impl Effects, now: Duration) {
         for host in 0..self.all.len() {
             if self.all[host].step == Step::Prepared {

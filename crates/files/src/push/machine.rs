@@ -556,7 +556,7 @@ impl<'a> RootMachine<'a> {
     }
 
     /// Ends the push early; it is over when [`RootMachine::is_over`]. Groups and all other hosts are given up at
-    /// once. Hosts that were told to publish may have done so and are waited for, up to [`LAST_ANSWER`]. A second
+    /// once. Hosts that were ordered to publish may have done so and are waited for, up to [`LAST_ANSWER`]. A second
     /// interrupt ends that wait; other errors after the first are ignored.
     pub fn stop(&mut self, effects: &mut impl Effects, error: PushError) {
         let is_interrupt = matches!(error, PushError::Cancelled);

@@ -15,7 +15,8 @@ pub(super) struct Meant<'a> {
 }
 
 impl Meant<'_> {
-    /// All receivers of one secret authenticate alike, so whoever can redirect a connection, without the secret, could have one
+    /// All receivers of one secret authenticate alike, so an attacker that can redirect a connection, without the secret, could
+    /// have one
     /// receiver take the place of another. A receiver therefore says, over the authenticated connection, who it is: by its names, if it
     /// has any, and otherwise by the address at which it got the connection.
     ///
@@ -32,7 +33,8 @@ impl Meant<'_> {
             let names = shortened(&receiver.names.join(", "));
             return is_meant.then_some(()).ok_or_else(|| {
                 let port = address.port();
-                format!("another receiver has answered, {names} at port {own_port}; if it is the right one, start it with --name {host}:{port}, too")
+                format!("another receiver has answered: {names} at port {own_port}; if it is the right one, also give it --name \
+                         {host}:{port}")
             });
         }
         if *is_certified || is_same_end(*address, receiver.address) {
@@ -40,8 +42,8 @@ impl Meant<'_> {
         }
         let other = SocketAddr::new(receiver.address.ip().to_canonical(), receiver.address.port());
         Err(format!(
-            "the receiver that has answered got the connection to {address} at {other}: something between sends connections elsewhere; if \
-             it is meant to (address translation, a forwarded port), start the receiver with --name {host}:{}",
+            "the receiver that answered got the connection to {address} at {other}: something in between redirects connections; \
+             if that is intended (address translation, a forwarded port), start the receiver with --name {host}:{}",
             address.port()
         ))
     }
@@ -110,7 +112,7 @@ mod tests {
         // The same address may be what a false answer of the name service said.
         for is_certified in [false, true] {
             let refused = check(NODE, is_certified, &["node2"], "10.0.0.1:7000").unwrap_err();
-            assert!(refused.contains("another receiver has answered, node2"), "{refused}");
+            assert!(refused.contains("another receiver has answered: node2"), "{refused}");
         }
     }
 }

@@ -14,7 +14,7 @@ const CONFIRMING_WINDOW: Duration = Duration::from_secs(2);
 /// The least part of the window for which senders have waited for a member that may be a cause, and of all the time for one that is.
 const SUSPECTED_MIN: f64 = 0.33;
 const CERTAIN_MIN: f64 = 0.5;
-/// At most one of so many members is blamed together with others.
+/// At most one in this many members is blamed together with others.
 const BLAMED_ONE_IN: usize = 4;
 /// The least share in a group's delay that identifies a straggler.
 const SHARE_MIN: f64 = 0.3;
@@ -64,7 +64,7 @@ impl GroupRate {
         }
     }
 
-    /// Of a group of so many members. What a member says of others than these, or twice, is left out: their lists stay short.
+    /// Of a group of this many members. What a member says of others than these, or twice, is left out: their lists stay short.
     pub(super) fn set_waited(&mut self, rank: u32, mut waited: Vec<Waited>, members: usize) {
         waited.retain(|one| (one.member as usize) < members);
         waited.sort_by_key(|one| one.member);
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!((slow.ranks, slow.rate), (vec![1], 40.0));
     }
 
-    /// Each of 16 members has waited for each of these to take, for so many seconds.
+    /// Each of 16 members has waited for each of these to take, for this many seconds.
     fn wait_for(rate: &mut GroupRate, waits: &[(u32, u64)]) {
         for rank in 0..16 {
             let others = waits.iter().filter(|(other, _)| *other != rank);

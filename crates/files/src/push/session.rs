@@ -27,7 +27,7 @@ pub struct Push {
 impl Push {
     /// Starts to listen for receivers.
     ///
-    /// Errors: a setting is out of range; too few file descriptors for so many hosts; the system refuses.
+    /// Errors: a setting is out of range; too few file descriptors for this many hosts; the system refuses.
     pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
         check_patterns(&source)?;
@@ -95,7 +95,7 @@ fn check_patterns(source: &Source) -> Result<(), PushError> {
     let patterns = deletion.map_or(0, |deletion| deletion.patterns.len());
     if patterns > PATTERNS_MAX {
         return Err(PushError::Setting(format!(
-            "{patterns} patterns; a push that removes what only receivers have has at most {PATTERNS_MAX}"
+            "{patterns} patterns; a push with --delete has at most {PATTERNS_MAX}"
         )));
     }
     Ok(())

@@ -80,7 +80,7 @@ pub struct PushSettings {
     /// Authenticates the members of this session to each other. Receivers that connect to the root have it from
     /// their launcher; the root sends it to those that listen.
     pub secret: Secret,
-    /// Tells receivers that connect to the root apart; `None`: whoever has the secret may connect as any host.
+    /// Tells receivers that connect to the root apart; `None`: any holder of the secret may connect as any host.
     pub tokens: Option<HostTokens>,
     /// Authenticates this host and receivers that listen or join; not needed without any.
     pub credentials: Option<Credentials>,
@@ -224,7 +224,8 @@ impl PushSettings {
         self.root_join_timeout() + silence(self.failure_deadline)
     }
 
-    /// What rank 0 is told of a group of the members with these addresses, in these racks, in which one message follows another.
+    /// What is sent to rank 0 about a group of the members with these addresses, in these racks, in which one message follows
+    /// another.
     pub fn group_terms(
         &self,
         number: u64,
@@ -263,7 +264,7 @@ impl PushSettings {
             }
             if bytes.div_ceil(size) > u64::from(u32::MAX) {
                 return refuse(format!(
-                    "{bytes} bytes are too many blocks of {size}; use larger ones"
+                    "{bytes} bytes make too many blocks of {size}; use larger blocks"
                 ));
             }
         }
@@ -275,14 +276,14 @@ impl PushSettings {
         }
         if let Some(rate) = self.rate_max.filter(|&rate| rate < RATE_MAX_LEAST) {
             return refuse(format!(
-                "a limit of {rate} bytes per second; use {RATE_MAX_LEAST} (1 Mbit/s) or more"
+                "a rate limit of {rate} bytes per second; use {RATE_MAX_LEAST} (1 Mbit/s) or more"
             ));
         }
         if let (Some(least), Some(most)) = (self.rate_min, self.rate_max)
             && least >= most
         {
             return refuse(format!(
-                "at most {most} bytes per second can never be at least {least}; use a lower minimum"
+                "the minimum of {least} bytes per second is above the limit of {most}; use a lower minimum"
             ));
         }
         check_failure_deadline(self.failure_deadline).map_err(PushError::Setting)?;
@@ -318,7 +319,7 @@ impl PushSettings {
             return refuse("the algorithm in-switch works with the fabric tcp only");
         }
         if self.rate_max.is_some() {
-            return refuse("in-switch blocks cannot be limited; use another algorithm");
+            return refuse("the rate of in-switch blocks cannot be limited; use another algorithm");
         }
         if self.protection == Some(Protection::Encrypt) {
             return refuse("in-switch blocks cannot be encrypted; use another algorithm");

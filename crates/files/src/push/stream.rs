@@ -69,13 +69,13 @@ impl Stream {
     pub fn open(settings: PushSettings, stream: StreamSettings) -> Result<Self, PushError> {
         let refuse = |what: &str| Err(PushError::Setting(what.to_owned()));
         if settings.admission.is_some() || settings.retries > 0 {
-            return refuse("hosts cannot join a stream or return to it: what is past is gone");
+            return refuse("hosts cannot join or rejoin a stream: earlier bytes are not kept");
         }
         if settings.dry_run {
-            return refuse("a stream has no dry run: what comes is not known");
+            return refuse("a stream has no dry run: its contents are not known in advance");
         }
         if settings.algorithm == Some(rdmc::Algorithm::InSwitch) {
-            return refuse("a stream uses no switches, which in-switch needs");
+            return refuse("a stream cannot use switches, which in-switch needs");
         }
         settings.check(0)?;
         Ok(Self { push: Prepared::listen(None, settings)?.for_stream(stream) })

@@ -25,15 +25,15 @@ const MESSAGE_BYTES: usize = 4 << 20;
 pub(super) const MESSAGES: (u64, u32) = (MESSAGE_BYTES as u64, 8);
 /// How long what was read may wait for more of the same message.
 const PENDING_MAX: Duration = Duration::from_millis(100);
-/// From so many messages on that some host has not written out, only long ones are sent.
+/// Once some host has not written out this many messages, only long ones are sent.
 const SHORT_MESSAGES_MAX: usize = 64;
 /// The most that is kept because some host has not written it: the root's memory.
 const KEPT_BYTES_MAX: u64 = 128 << 20;
 /// The most reads under way.
 const READS_MAX: usize = 16;
 /// The reason for a host without relays before it that got other bytes than those that were sent.
-const ALTERED_IN_VAIN: &str = "bytes that it received were changed on their way, again after this machine sent them to it \
-                               itself: its link, its memory or that of this machine is faulty";
+const ALTERED_IN_VAIN: &str = "bytes that it received were changed in transit, again after this machine sent them directly: its \
+                               link, its memory or that of this machine is faulty";
 /// The number of altered groups in a push, reported by any host, after which the root sends all data itself.
 const ALTERATIONS_MAX: u32 = 3;
 
@@ -132,7 +132,7 @@ impl StreamSource {
     pub(super) fn stop(&mut self, hosts: &[Host]) -> String {
         let prefix = self.prefix(hosts);
         self.stopped_at = Some(prefix);
-        format!("; the first {prefix} bytes are at all hosts that were left")
+        format!("; all remaining hosts have the first {prefix} bytes")
     }
 
     /// What receivers compare at the end: the digest of the digests of the pieces of all messages.

@@ -21,7 +21,7 @@ const GATHER_MAX: Duration = Duration::from_secs(60);
 
 /// The first groups do not wait for hosts that have not connected once no further one has for this long ...
 const CONNECT_QUIET: Duration = Duration::from_secs(2);
-/// ... and for so many times the median of what hosts have taken to connect: where logins take long, they differ more.
+/// ... and for this many times the median of what hosts have taken to connect: where logins take long, they differ more.
 const CONNECT_MEDIANS: u32 = 3;
 
 /// The timeouts of a push of an object of some length.
@@ -68,7 +68,7 @@ impl Timeouts {
         SYNC_TIMEOUT + Duration::from_secs(self.bytes / DISK_BYTES_PER_S_MIN)
     }
 
-    /// A host has read or written so many bytes in all, other than received ones: extends its current deadline,
+    /// A host has read or written this many bytes in all, other than received ones: extends its current deadline,
     /// except that of publishing while the push ends early.
     pub(super) fn worked(&self, host: &mut Host, bytes: u64, now: Duration, is_ending: bool) {
         let bytes = bytes.min(self.bytes.saturating_mul(WORK_MAX));

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::pairs::Pairs;
 
-/// For how long other members may report the same, before they are told to leave. They report at about the same time, since
-/// they were told of the group together.
+/// For how long other members may report the same, before they are ordered to leave. They report at about the same time, since
+/// they were notified of the group together.
 const OTHERS_REPORT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]

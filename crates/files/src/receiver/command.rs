@@ -27,7 +27,7 @@ const LINE_BYTES_MAX: u64 = 1000;
 /// How long output may come after the command has ended: what it has started may hold it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Kills the command's process group if this process ends without saying anything: the command would take a part of the stream
-/// for the whole. Until it has killed it, or has been told of the end of the stream, it holds the command's input open.
+/// for the whole. Until it has killed it, or has received the end of the stream, it holds the command's input open.
 /// `PR_SET_PDEATHSIG` would need `unsafe`.
 const GUARD: &str = "read end && exec >&-; read said || kill -s KILL -- \"-$1\"";
 

@@ -85,8 +85,8 @@ impl Deferred {
                 let name = waiting.region.stored_name().unwrap_or_else(|| "memory".into());
                 let s = waited.as_secs();
                 late = Some(format!(
-                    "its storage does not answer: what a group before was writing to {name} is not done after {s} s; check that file \
-                     system and its disk"
+                    "its storage does not answer: a write of an earlier group to {name} has not ended after {s} s; check that \
+                     file system and its disk"
                 ));
             }
             true

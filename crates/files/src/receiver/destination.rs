@@ -119,7 +119,7 @@ fn spot_of_tree(
             let (kind, remedy) = match is_directory {
                 true => (
                     "a symbolic link to a directory",
-                    "to write through it, end both the source and --dest with /; or name what it leads to",
+                    "to write through it, end both the source and --dest with /; or name its target",
                 ),
                 false if occupant == Some(FileType::RegularFile) => ("a file", REMOVE),
                 false => ("not a directory", REMOVE),

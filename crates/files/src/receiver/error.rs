@@ -17,7 +17,7 @@ pub enum ReceiveError {
     /// The root ended the session.
     #[error("the root ended the session: {reason}")]
     Aborted {
-        /// What the root says of it.
+        /// The reason that the root gives.
         reason: String,
         /// Whether to keep the partial copy for a later session.
         keep: bool,

@@ -109,7 +109,7 @@ impl GatheringSender {
         self.control.send(&ToRoot::Application(message)).map_err(ReceiveError::Root)
     }
 
-    /// What the root may be told of an error of joining a group.
+    /// What may be reported to the root about an error of joining a group.
     pub fn explain(&self, error: &Error) -> String {
         self.explainer.explain(error)
     }
@@ -128,7 +128,7 @@ pub(super) fn take_part(
 ) -> Result<(), ReceiveError> {
     let Some(application) = application else {
         return Err(ReceiveError::Refused(
-            "this receiver takes part in no measurement; start it with --bench for that".into(),
+            "this receiver takes no part in measurements; start it with --bench".into(),
         ));
     };
     let context = agree_on_fabric(root, terms, kept)?;

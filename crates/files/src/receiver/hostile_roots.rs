@@ -97,7 +97,7 @@ impl Evil {
         }
     }
 
-    /// What the root is told, and what the receiver's log gets.
+    /// What is reported to the root, and to the receiver's log.
     fn end(mut self) -> (String, String) {
         let told = self.await_message(|message| match message {
             ToRoot::Failed { reason } => Some(reason),

@@ -14,7 +14,7 @@ use crate::{group_terms::GroupTerms, messages::Terms};
 pub const IN_SWITCH: &str = "in-switch";
 /// The only network that authenticates and encrypts blocks.
 const TCP: &str = "tcp";
-/// The longest silence that a root may choose: so long a dead member occupies a receiver.
+/// The longest silence that a root may choose: a dead member occupies a receiver for this long.
 const FAILURE_DEADLINE_MAX: Duration = Duration::from_secs(300);
 /// The first port that services of the system do not use.
 const PORT_MIN: u16 = 1024;
@@ -35,7 +35,7 @@ pub struct RootLimits {
 }
 
 impl RootLimits {
-    /// What a root is told of a member that this host cannot reach.
+    /// What is reported to a root about a member that this host cannot reach.
     pub(super) const UNREACHABLE: &str = "could not be joined: it cannot be reached, or does not answer as a member of this \
         push; the log of the host that reports it has the details";
 
@@ -58,14 +58,14 @@ impl RootLimits {
         let deadline = terms.failure_deadline()?;
         if deadline > FAILURE_DEADLINE_MAX {
             return Err(format!(
-                "this receiver accepts no --failure-deadline above {} s, and the push has {} s",
+                "this receiver accepts no --failure-deadline above {} s, but the push has {} s",
                 FAILURE_DEADLINE_MAX.as_secs(),
                 deadline.as_secs()
             ));
         }
         if let Some(ports) = terms.ports.filter(|ports| ports.first() < PORT_MIN) {
             return Err(format!(
-                "this receiver listens at ports from {PORT_MIN} on, and the push has --ports {ports}"
+                "this receiver listens only on ports from {PORT_MIN} up, but the push has --ports {ports}"
             ));
         }
         self.check_protection(terms, root.to_canonical().is_loopback())
@@ -101,7 +101,7 @@ impl RootLimits {
         {
             let other = other.ip();
             return Err(format!(
-                "this receiver has to do with --peers {peers} only, and {other} is another host"
+                "this receiver accepts only --peers {peers}, and {other} is not one of them"
             ));
         }
         self.check_protection(terms, are_local(members))
@@ -126,7 +126,7 @@ impl RootLimits {
             return Ok(());
         }
         Err(format!(
-            "this receiver accepts blocks with --protect {least}, and the push has --protect {protection}: push with \
+            "this receiver accepts blocks with --protect {least}, but the push has --protect {protection}: push with \
              --protect {least}, or start the receiver with --protect {protection}"
         ))
     }
@@ -137,7 +137,7 @@ impl RootLimits {
         }
         let accepted = self.networks.as_deref().map_or(TCP.to_owned(), |all| all.join(","));
         Err(format!(
-            "this receiver accepts blocks over {accepted}, and the push has {network}, where nothing protects them: push over \
+            "this receiver accepts blocks over {accepted}, but the push has {network}, where nothing protects them: push over \
              {accepted}, or start the receiver with --fabric {accepted},{network}"
         ))
     }
@@ -161,7 +161,7 @@ fn are_local(members: &[SocketAddr]) -> bool {
     known(members).all(|member| member.ip().to_canonical().is_loopback())
 }
 
-/// Of others a receiver is told nothing, and has nothing to do with them.
+/// A receiver learns nothing about others, and does not communicate with them.
 fn known(members: &[SocketAddr]) -> impl Iterator<Item = &SocketAddr> {
     members.iter().filter(|member| is_known(member))
 }
@@ -256,7 +256,7 @@ mod tests {
         };
         assert!(check("10.0.0.2:1").is_ok());
         let refused = check("169.254.169.254:80").unwrap_err();
-        assert!(refused.contains("--peers 10.0.0.0/24 only, and 169.254.169.254"), "{refused}");
+        assert!(refused.contains("--peers 10.0.0.0/24, and 169.254.169.254"), "{refused}");
     }
 
     #[test]

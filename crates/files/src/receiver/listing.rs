@@ -67,7 +67,7 @@ impl Listing {
     /// Errors: it does not come in a group, or there is no memory.
     pub(super) fn region(&mut self) -> Result<Region, String> {
         if !self.is_relayed() {
-            return Err("no list of files was to come in a group".into());
+            return Err("no list of files was expected in a group".into());
         }
         let region = Region::allocate(self.bytes).map_err(|error| error.to_string())?;
         self.region = Some(region.clone());

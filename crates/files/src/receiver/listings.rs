@@ -25,7 +25,7 @@ impl Listings {
     /// The default of how much is held: two of the longest listings.
     pub const BYTES_MAX: u64 = 512 << 20;
 
-    /// For listings that have so many bytes together.
+    /// For listings that have this many bytes together.
     pub fn new(bytes_max: u64) -> Self {
         Self { bytes_max, held: Mutex::default() }
     }
@@ -44,8 +44,8 @@ impl Listings {
             (size::show(bytes), size::show(self.bytes_max), size::show(*held));
         let wait = if *held > 0 && bytes <= self.bytes_max { "push again later, or " } else { "" };
         Err(ReceiveError::Refused(format!(
-            "the list of files has {own}, and this receiver holds at most {most} of lists, {others} of which other pushes have; \
-             {wait}start it with a larger --max-lists"
+            "the list of files takes {own}, but this receiver holds at most {most} of lists, of which other pushes have \
+             {others}; {wait}start it with a larger --max-lists"
         )))
     }
 
@@ -77,7 +77,7 @@ mod tests {
         let refused = |bytes| listings.hold(bytes).unwrap_err().to_string();
         let first = listings.hold(6 << 10).unwrap();
         let why = refused(5 << 10);
-        assert!(why.contains("at most 10 KiB of lists, 6 KiB of which other pushes have"), "{why}");
+        assert!(why.contains("at most 10 KiB of lists, of which other pushes have 6 KiB"), "{why}");
         assert!(why.contains("push again later, or start it with a larger --max-lists"), "{why}");
         let second = listings.hold(4 << 10).unwrap();
         drop(first);

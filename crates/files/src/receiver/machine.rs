@@ -56,7 +56,7 @@ pub trait Effects {
     fn check_storage(&self) -> Result<(), ReceiveError>;
     /// Starts to join, without ranges to get the listing of a tree; completes with [`super::Event::Joined`]. Errors: invalid terms.
     fn join(&mut self, start: Start) -> Result<(), String>;
-    /// What the root is told of an error of joining: the predicate of a sentence about the member that it blames.
+    /// What is reported to the root about an error of joining: the predicate of a sentence about the member that it blames.
     fn explain(&mut self, error: &Error) -> String {
         join_predicate(error)
     }
@@ -336,7 +336,8 @@ impl ReceiverMachine {
     }
 
     fn publish(&mut self, effects: &mut impl Effects) -> Result<bool, ReceiveError> {
-        let unverified = || ReceiveError::System("was told to publish an unverified copy".into());
+        let unverified =
+            || ReceiveError::System("was ordered to publish an unverified copy".into());
         let published = effects.publish(&self.verified.take().ok_or_else(unverified)?)?;
         let is_published = published.is_some();
         published.into_iter().for_each(|was_there| self.on_published(effects, was_there));

@@ -119,8 +119,7 @@ fn check(destination: &str) -> Result<(), String> {
         pairs.find(|&(before, character)| shows_nothing(before, character))
     {
         return Err(format!(
-            "\"{}\" has the character U+{:04X}, which does not show or changes how a name \
-             is shown; choose another --dest",
+            "\"{}\" has the character U+{:04X}, which is invisible or changes how a name is displayed; choose another --dest",
             destination.escape_default(),
             u32::from(character)
         ));

@@ -44,7 +44,7 @@ impl Reception {
         self.progress.load(Ordering::Relaxed) / PROGRESS_BYTES
     }
 
-    /// Ends the session within a fraction of a second, unless it prepares or publishes a copy; the root is told the reason. Does
+    /// Ends the session within a fraction of a second, unless it prepares or publishes a copy; the root receives the reason. Does
     /// not wait. May be called before the session begins.
     pub fn end(&self, reason: &str) {
         let _ = self.ended.set(reason.to_owned());

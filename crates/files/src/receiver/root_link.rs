@@ -107,8 +107,8 @@ impl<'a> RootLink<'a> {
             && !is_same_end(meant, terms.root)
         {
             return Err(ReceiveError::Refused(format!(
-                "the root that has answered got the connection to {meant} at {}: something between sends connections elsewhere; if it is meant \
-                 to (address translation), use certificates",
+                "the root that answered got the connection to {meant} at {}: something in between redirects connections; if \
+                 that is intended (address translation), use certificates",
                 terms.root
             )));
         }
@@ -153,13 +153,13 @@ impl<'a> RootLink<'a> {
         let joining = Arc::clone(&self.joining);
         match Arc::strong_count(&joining) + joined {
             count if count > GROUPS_MAX + 1 => {
-                Err(format!("{GROUPS_MAX} groups are joined already, or being joined"))
+                Err(format!("{GROUPS_MAX} groups are already joined, or being joined"))
             }
             _ => Ok(joining),
         }
     }
 
-    /// What the root is told of an error of joining.
+    /// What is reported to the root about an error of joining.
     pub(super) fn explainer(&self) -> Explainer {
         let is_limited = self.settings.limits.is_some();
         Explainer { is_limited, reception: Arc::clone(&self.settings.reception) }
@@ -281,7 +281,8 @@ impl Drop for RootLink<'_> {
     }
 }
 
-/// Decides what a root is told of errors of joining. A root may name any address as a member's, so one that has no rights on this
+/// Decides what is reported to a root about errors of joining. A root may name any address as a member's, so one that has no
+/// rights on this
 /// host is not told what answers there: the details are for this host's log.
 #[derive(Clone, Debug)]
 pub(super) struct Explainer {

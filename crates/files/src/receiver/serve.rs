@@ -142,7 +142,7 @@ fn session(
         .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
     match request {
         ToReceiver::Offer(_) if root.settings.output.is_some() => Err(ReceiveError::Refused(
-            "this receiver writes a stream to its output, not files: rdmc push - sends one".into(),
+            "this receiver takes only a stream, which it writes to its output: `rdmc push -` sends one".into(),
         )),
         ToReceiver::Offer(offer) => replicate(root, *offer).map(|path| Done::Published(Some(path))),
         ToReceiver::Stream(offer) => receive_stream(root, &offer, kept).map(Done::Published),

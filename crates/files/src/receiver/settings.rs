@@ -26,7 +26,7 @@ pub struct ReceiverSettings {
     /// The token with which its root has started it ([`crate::HostTokens`]).
     pub token: Option<Secret>,
     /// To which address this receiver has connected to join a push of a root that a secret alone authenticates: that root's end of the
-    /// connection has to be there. `None`: whoever has authenticated is the root.
+    /// connection has to be there. `None`: any peer that has authenticated is the root.
     pub root: Option<SocketAddr>,
     /// Which destinations it accepts.
     pub placement: Placement,
@@ -69,7 +69,7 @@ impl ReceiverSettings {
     pub(super) fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
         match self.bytes_max {
             Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
-                "the root offers {}, and this receiver accepts at most {}; start it with a larger \
+                "the root offers {}, but this receiver accepts at most {}; start it with a larger \
                  --max-size",
                 size::show(bytes),
                 size::show(most)

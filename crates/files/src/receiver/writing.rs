@@ -47,7 +47,7 @@ impl Written {
     fn check_size(&self, bytes: u64) -> Result<(), ReceiveError> {
         match self.bytes_max {
             Some(most) if bytes > most => Err(ReceiveError::Refused(format!(
-                "the stream is longer than {}, and this receiver accepts no more; start it with a larger --max-size",
+                "the stream is longer than {}, the most that this receiver accepts; start it with a larger --max-size",
                 size::show(most)
             ))),
             _ => Ok(()),

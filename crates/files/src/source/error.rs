@@ -24,7 +24,7 @@ pub enum SourceError {
     },
     /// The system generates its contents when it is read, as in /proc and /sys.
     #[error(
-        "{} has a length of {bytes} bytes, and reads give {instead}: its contents are generated when it is read; \
+        "{} has a length of {bytes} bytes, but reading it gives {instead}: its contents are generated when it is read; \
          copy it to a file first, and push that", path.display()
     )]
     NotStored {
@@ -72,7 +72,8 @@ pub enum SourceError {
     },
     /// A path that is longer than the system opens.
     #[error(
-        "{}... is a path of {} bytes, and only {PATH_BYTES_MAX} can be opened; start the push in a directory further down, or exclude it",
+        "{}... is a path of {} bytes, but at most {PATH_BYTES_MAX} can be opened; start the push in a directory further down, \
+         or exclude it",
         start(.0), .0.as_os_str().len()
     )]
     LongPath(PathBuf),
@@ -114,7 +115,7 @@ pub enum SourceError {
     },
     /// A symbolic link to a directory that is not in the tree.
     #[error(
-        "{} is a symbolic link to the directory {}, which is not in what is pushed; exclude the link, push that \
+        "{} is a symbolic link to the directory {}, which is outside of what is pushed; exclude the link, push that \
          directory as well, or send links as they are (--links)", path.display(), target.display()
     )]
     DirectoryOutside {

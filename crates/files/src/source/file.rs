@@ -299,14 +299,14 @@ mod tests {
         let device = FileSource::open(Path::new("/dev/null")).unwrap_err();
         assert!(device.to_string().contains("not a regular file"), "{device}");
         let generated = FileSource::open(Path::new("/proc/cpuinfo")).unwrap_err().to_string();
-        assert!(generated.contains("0 bytes, and reads give more"), "{generated}");
+        assert!(generated.contains("0 bytes, but reading it gives more"), "{generated}");
         let attribute = Path::new("/sys/class/net/lo/mtu");
         if !attribute.exists() {
             println!("SKIPPED: one part needs /sys");
             return;
         }
         let generated = FileSource::open(attribute).unwrap_err().to_string();
-        assert!(generated.contains("bytes, and reads give less"), "{generated}");
+        assert!(generated.contains("bytes, but reading it gives less"), "{generated}");
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub(super) struct Scan<'a> {
     /// What takes entries wants no more.
     is_over: bool,
     has_links: bool,
-    /// The path that patterns see: of a single directory its name with `/`, so many bytes, before the path in the tree.
+    /// The path that patterns see: of a single directory its name with `/`, this many bytes, before the path in the tree.
     shown: Vec<u8>,
     prefix_bytes: usize,
 }

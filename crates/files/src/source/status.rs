@@ -1,4 +1,4 @@
-//! What the system says of an entry.
+//! What the system reports about an entry.
 
 use std::{fs::Metadata, os::unix::fs::MetadataExt, path::PathBuf};
 
@@ -6,7 +6,7 @@ use rustix::fs::{FileType, Stat};
 
 use super::error::SourceError;
 
-/// What the system says of an entry, as far as it counts: a third of the system's own structure, since a scan has one for each
+/// What the system reports about an entry, as far as it is needed: a third of the system's own structure, since a scan has one for each
 /// entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Status {

@@ -142,7 +142,7 @@ impl StandIn {
         // SAFETY: the function has this type.
         let misuse =
             unsafe { std::mem::transmute::<*mut c_void, Misuse>(self.find("stand_in_misuse")) };
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: there is room for this many bytes.
         let count = unsafe { misuse(text.as_mut_ptr(), text.len()) };
         assert_eq!(count, 0, "{}", String::from_utf8_lossy(&text).trim_end_matches('\0'));
     }

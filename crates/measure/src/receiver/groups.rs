@@ -35,7 +35,7 @@ pub(super) fn answer(sender: &GatheringSender, answer: &Answer) -> Result<(), Re
     sender.send(message)
 }
 
-/// Joins the groups on a thread that ends by the context's own deadline. `None`: the root is told why that is impossible.
+/// Joins the groups on a thread that ends by the context's own deadline. `None`: the root receives the reason why that is impossible.
 ///
 /// Errors: the root is lost.
 pub(super) fn join(

@@ -28,7 +28,7 @@ impl Drop for Reaching {
     }
 }
 
-/// Connects to the members, on a thread that ends by its own deadline. The root is told if that is impossible.
+/// Connects to the members, on a thread that ends by its own deadline. If that is impossible, it is reported to the root.
 ///
 /// Errors: the root is lost.
 pub(super) fn take_part(

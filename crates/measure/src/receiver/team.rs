@@ -11,8 +11,9 @@ use crate::{
     messages::{Answer, MeasureCollective},
 };
 
-/// Joins the team and takes part, on a thread that ends by the deadlines of the team. The root is told if that is
-/// impossible.
+/// Joins the team and takes part, on a thread that ends by the deadlines of the team. If that is impossible, it is reported to
+/// the
+/// root.
 ///
 /// Errors: the root is lost.
 pub(super) fn take_part(

@@ -117,7 +117,7 @@ class _Turn:
     def check(self) -> None:
         """Raises InvalidUse in a signal handler that interrupted a call."""
         if self.is_on_this_thread():
-            raise InvalidUse("a call of the group is under way on this thread: a signal handler may call abort, but nothing else")
+            raise InvalidUse("a call of the group is in progress on this thread: a signal handler may call abort, but nothing else")
 
     def enter(self, call: Callable[[], _T]) -> _T:
         """Runs a call that takes the turn on this thread or on the group's thread. Raises InvalidUse as check."""

@@ -69,7 +69,7 @@ class Channel:
         except ValueError:
             message = None
         if not isinstance(message, dict):
-            raise MemberLost(self.rank, f"rank {self.rank} sent data that is no message of a group")
+            raise MemberLost(self.rank, f"rank {self.rank} sent data that is not a message of a group")
         if "ended" in message:
             rank = message.get("rank")
             kind = _KINDS.get(str(message["ended"]), MemberLost)

@@ -11,7 +11,7 @@ def find_command() -> str:
     """Returns the path of the command: from the environment variable RDMC_COMMAND, the package, or PATH."""
     if given := os.environ.get("RDMC_COMMAND"):
         if (program := shutil.which(given)) is None:
-            raise InvalidUse(f"RDMC_COMMAND={given} is no program: give the path of the command rdmc, or unset it")
+            raise InvalidUse(f"RDMC_COMMAND={given} is not a program: give the path of the command rdmc, or unset it")
         return program
     own = Path(__file__).parent / "bin" / "rdmc"
     if own.exists():

@@ -37,7 +37,7 @@ class FileStore:
         try:
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except ValueError as error:
-            raise InvalidUse(f"store is {path!r}, which is no path of a directory: {error}") from None
+            raise InvalidUse(f"store is {path!r}, which is not the path of a directory: {error}") from None
         self._until = time.monotonic() + timeout
 
     def set(self, key: str, value: str) -> None:
@@ -74,7 +74,7 @@ def rank_and_size(store: Any) -> tuple[int, int]:
         if rank_name in os.environ and size_name in os.environ:
             rank, size = os.environ[rank_name], os.environ[size_name]
             if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
-                raise InvalidUse(f"{rank_name}={rank} is no rank among {size_name}={size} processes")
+                raise InvalidUse(f"{rank_name}={rank} is not a rank among {size_name}={size} processes")
             return int(rank), int(size)
     names = ", ".join("/".join(pair) for pair in _RANKS)
     raise InvalidUse(f"no launcher has set rank and size ({names}): start this with torchrun, mpirun or srun, or use Group(...)")

@@ -31,7 +31,7 @@ class Network:
         if self.fabric is not None:
             ascii_text("fabric", self.fabric, "a name: tcp, verbs, shm ...")
         if self.protection is not None:
-            ascii_text("protection", self.protection, "none, authenticate or encrypt")
+            ascii_text("protection", self.protection, "encrypt or none")
 
     def listen(self, address: str) -> Endpoint:
         """Returns an endpoint that listens at the address, for a group to join."""

@@ -42,7 +42,7 @@ class Place:
         if given := os.environ.get("RDMC_IP"):
             if _is_ip(given):
                 return at(given, given, "")
-            return at(None, None, f"RDMC_IP={given} is no IP address")
+            return at(None, None, f"RDMC_IP={given} is not an IP address")
         master = os.environ.get("MASTER_ADDR")
         try:
             found = [] if master is None else _own_ips_toward(master)

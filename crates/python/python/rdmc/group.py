@@ -49,14 +49,15 @@ class Group:
 
     Arrays are numpy arrays, torch tensors on the CPU, or any object with a writable, contiguous buffer or DLPack. They are changed in
     place and must not be used or resized while an operation runs. Calls block and release the interpreter. An exception from a signal
-    handler (Ctrl-C) ends the call and the group. A call that has raised no longer uses its array. An operation that fails at one member
-    fails at all, with MemberLost and the rank; the group is unusable afterwards. InvalidUse is raised before anything is sent.
+    handler (Ctrl-C) ends the call and the group. A call that has raised an exception no longer uses its array. An operation
+    that fails at one member fails at all, with MemberLost and the rank; the group is unusable afterwards. InvalidUse is raised before
+    anything is sent.
 
     broadcast and all_reduce also take arrays in memory of NVIDIA GPUs: torch tensors, and objects with ``__cuda_array_interface__`` and
     ``__dlpack_device__``. In that case the arrays of all members are on GPUs. An operation runs after work queued on the array's stream
     before, and work queued after the call (or Work.wait) sees the result; the host does not wait for the last copies.
 
-    Calls are allowed on any thread; calls of several threads run one after another. Calls are refused in a child of fork, and in a
+    Calls are allowed on any thread; concurrent calls are serialized. Calls are refused in a child of fork, and in a
     signal handler that interrupted a call on its thread; such a handler may abort the group or raise an exception. A group that is not
     closed ends with the program, which does not wait for its operations.
     """
@@ -75,9 +76,9 @@ class Group:
         """Joins a group, together with all other members; blocks until all have joined.
 
         ``members``: the address of each rank ("10.0.0.1:7000"), the same at all members. ``secret``: 64 hexadecimal digits that only the
-        members know (rdmc.random_secret). ``number``: below 2**32, different from other groups of these addresses. ``fabric``: tcp,
-        verbs, shm ... ``protection``: for TCP: none, authenticate or encrypt. ``timeout``: for joining and for each operation, in
-        seconds; None: 600.
+        members know (rdmc.random_secret). ``number``: below 2**32, unique among the groups of these addresses. ``fabric``: tcp,
+        verbs, shm ... ``protection``: encrypt, which refuses networks that do not encrypt, or none; by default blocks over TCP are
+        encrypted. ``timeout``: for joining and for each operation, in seconds; None: 600.
         """
         addresses = addresses_of(members)
         rank = integer("rank", rank, 0, len(addresses) - 1)
@@ -431,7 +432,7 @@ class Group:
         All members call this, in the same order as operations, and close the result before the group. ``algorithm``: a name as printed by
         `rdmc plan`; with ``auto`` the root chooses the fastest. ``block_bytes``: the block length; by default the root chooses the fastest.
         ``message_bytes``: the length of a typical message, for the root's choices (default 16 MiB). ``messages.algorithm`` and
-        ``messages.block_bytes`` have the result. ``posted``: each message waits for memory that this process passes to post; otherwise
+        ``messages.block_bytes`` have the choices. ``posted``: each message waits for memory that this process passes to post; otherwise
         messages get memory as soon as they are announced, possibly before a post. ``verify``, the same at all members: each process
         compares its copies with the root's by a digest, and rdmc.Differs names the one whose copy differs. ``timeout``: for joining, and
         the default for the calls of the result.
@@ -461,7 +462,7 @@ class Group:
             messages.close()
 
     def register(self, array: Any) -> Region:
-        """Registers an array's memory with the network, so that no message waits for it. send and post take the result and its parts.
+        """Registers an array's memory with the network, so that no message waits for that. send and post accept the result and its parts.
 
         Pins the memory, about 100 ms per GB, until the result and its parts are freed. Without this call, memory is registered when a
         message first uses it. Over TCP nothing is registered. Operations on arrays do not need it: they use memory of the library.

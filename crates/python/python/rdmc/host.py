@@ -149,7 +149,7 @@ class HostGroup:
                 self._group = Group._meet(network, meeting.ip, exchanged, network.timeout)
                 self._accept(listener, followers, time.monotonic() + self._timeout)
             except BaseException:
-                # Processes that have connected are told why.
+                # Processes that have connected receive the reason.
                 with suppress(TimedOut):
                     self._accept(listener, followers, time.monotonic())
                 raise

@@ -35,7 +35,7 @@ struct Forming<C> {
 pub(super) struct Assembly<C> {
     shared: Arc<Shared<C>>,
     threads: Threads,
-    patience: Duration,
+    timeout: Duration,
 }
 
 struct Shared<C> {
@@ -54,12 +54,12 @@ struct Incomplete<C> {
 }
 
 impl<C: Send + 'static> Assembly<C> {
-    /// `patience`: how long all streams of a connection may take.
-    pub(super) fn new(patience: Duration) -> Self {
+    /// `timeout`: how long all streams of a connection may take.
+    pub(super) fn new(timeout: Duration) -> Self {
         let connections = HashMap::new();
         let incomplete = Incomplete { connections, added: 0, is_watched: false, is_closed: false };
         let shared = Shared { incomplete: Mutex::new(incomplete), closed: Condvar::new() };
-        Self { shared: Arc::new(shared), threads: Threads::default(), patience }
+        Self { shared: Arc::new(shared), threads: Threads::default(), timeout }
     }
 
     /// Adds a stream from this address to its connection. Returns all streams, and what they are for, once they are there.
@@ -75,7 +75,7 @@ impl<C: Send + 'static> Assembly<C> {
         if incomplete.is_closed {
             return Ok(None);
         }
-        let complete = incomplete.add(hello, from, channel, Deadline::after(self.patience));
+        let complete = incomplete.add(hello, from, channel, Deadline::after(self.timeout));
         if !incomplete.is_watched && !incomplete.connections.is_empty() {
             let shared = Arc::clone(&self.shared);
             let what = "the thread that ends incomplete connections".into();

@@ -146,7 +146,7 @@ impl<M: Medium> Attempt<M> {
         }
     }
 
-    /// Asks again whoever waits for the connection to this address. Returns whether somebody does.
+    /// Asks the members again that wait for the connection to this address. Returns whether there are any.
     pub(crate) fn stop_connecting(&mut self, address: SocketAddr, now: Duration) -> bool {
         let mut any = false;
         for (&rank, asked) in &mut self.asked {
@@ -302,7 +302,7 @@ impl<M: Medium> Attempt<M> {
     }
 
     /// Gives up links that the other end has given back: its group has ended before it began, or it has given up
-    /// its attempt, which cannot be told on connections of a link's own. Returns whether there are any.
+    /// its attempt, which cannot be reported on connections of a link's own. Returns whether there are any.
     ///
     /// With such a link the group would begin and fail, and so would those of other neighbours when they had begun: members that try
     /// again could fail each other in turns for ever.
@@ -335,7 +335,7 @@ impl<M: Medium> Attempt<M> {
         asked.chain(granted).collect()
     }
 
-    /// Returns the channels of which the other end has to be told that they are not wanted any more.
+    /// Returns the channels of which the other end has to learn that they are no longer wanted.
     pub(crate) fn channels(&self) -> Vec<ChannelId> {
         let asked = self.asked.values().filter_map(|asked| match &asked.state {
             Asking::Waiting(at, _) => Some(*at),
@@ -384,8 +384,8 @@ impl<M: Medium> Attempt<M> {
                 format!("waiting for members {members} to join group {group}{lost}{hint}")
             }
             None => format!(
-                "waiting for member {members}, which may wait for others, to tell what the root of group \
-                 {group} has chosen{lost}{hint}"
+                "waiting for member {members}, which may wait for others, to report the choice of the root of group \
+                 {group}{lost}{hint}"
             ),
         };
         // The one that was to tell what the root has chosen may wait for others.

@@ -35,7 +35,7 @@ impl RootChoice {
     pub(crate) fn apply(self, settings: GroupSettings) -> Result<GroupSettings, String> {
         let Some(algorithm) = Algorithm::from_code(self.algorithm) else {
             return Err(format!(
-                "the root has taken an algorithm of number {}, which is not known here; use the same version of \
+                "the root has chosen algorithm number {}, which is not known here; use the same version of \
                  rdmc at all members",
                 self.algorithm
             ));
@@ -43,14 +43,14 @@ impl RootChoice {
         let takes_algorithm = settings.schedule.algorithm().is_none();
         if takes_algorithm && algorithm.needs_racks() && settings.schedule.racks().is_empty() {
             return Err(format!(
-                "the root has taken {algorithm}; give the same racks at all members"
+                "the root has chosen {algorithm}; give the same racks at all members"
             ));
         }
         if settings.block_bytes.is_none()
             && !(1..=BLOCK_BYTES_UNASKED_MAX).contains(&self.block_bytes)
         {
             return Err(format!(
-                "the root has taken blocks of {} bytes; without block_bytes at this member, use 1 to \
+                "the root has chosen blocks of {} bytes; without block_bytes at this member, use 1 to \
                  {BLOCK_BYTES_UNASKED_MAX}",
                 self.block_bytes
             ));

@@ -190,11 +190,11 @@ impl Creating {
         let mut has_sent = false;
         while let Some(effect) = self.creations.next_effect() {
             match effect {
-                Effect::Connect { dial, address, own, patience, shares, asks } => {
+                Effect::Connect { dial, address, own, timeout, shares, asks } => {
                     let Some(caller) = self.callers.get(&asks.group()) else { continue };
                     let offers = caller.offers.clone();
                     let number = dial;
-                    let dial = Dial { number, address, own, patience, shares, asks, offers };
+                    let dial = Dial { number, address, own, timeout, shares, asks, offers };
                     if let Err(error) = self.dialer.start(dial) {
                         let (now, release) = (network.now(), Arc::clone(&self.release));
                         let channels = &mut Channels { network, release };

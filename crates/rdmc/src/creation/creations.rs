@@ -1,4 +1,4 @@
-//! All groups and teams that are being created at one member: a state machine that is told what has happened, and says what
+//! All groups and teams that are being created at one member: a state machine that takes events, and says what
 //! has to be done (docs/decisions/creation.md). Times are since any fixed moment.
 
 use std::{
@@ -34,7 +34,7 @@ pub struct Creations<M: Medium> {
     attempts: u64,
     contexts: Contexts,
     creations: BTreeMap<u64, Attempt<M>>,
-    /// What others are told of each group, until it has ended here, and of teams that are being created.
+    /// What others are answered about each group, until it has ended here, and about teams that are being created.
     decisions: BTreeMap<u64, Decision>,
     /// For each channel that was asked for and has no answer yet: the number, and the member.
     asked: HashMap<ChannelId, (u64, u32)>,
@@ -123,7 +123,7 @@ impl<M: Medium> Creations<M> {
         refused: impl Fn(IpAddr) -> Option<String>,
     ) {
         for parked in self.waiting.take_late(now) {
-            // Whoever asked on a shared connection has given up, too.
+            // A member that asked on a shared connection has given up as well.
             if let Place::Own(_) = parked.at {
                 let number = parked.asks.group();
                 let cause = format!("group {number} was not created there in time");
@@ -429,7 +429,7 @@ impl<M: Medium> Creations<M> {
                 creation.set(rank, if shares { Asking::Connecting } else { Asking::Dialing });
                 let dial = Dial { address, number, attempt, member: rank };
                 let dial = self.contexts.begin(dial, shares);
-                let connect = Effect::Connect { dial, address, own, patience: left, shares, asks };
+                let connect = Effect::Connect { dial, address, own, timeout: left, shares, asks };
                 self.effects.push_back(connect);
             }
         }

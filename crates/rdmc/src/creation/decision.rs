@@ -21,7 +21,7 @@ pub(crate) struct Decision {
     root: Option<u32>,
     addresses: Addresses,
     choice: Option<RootChoice>,
-    /// Members that were told, and where.
+    /// Members that were answered, and where.
     told: BTreeMap<u32, Place>,
     is_ending: bool,
     /// A member has asked about another group of this number.
@@ -47,7 +47,7 @@ impl Decision {
         self.choice.get_or_insert(choice);
     }
 
-    /// The group has begun to end: members that were told the choice, and those that differ, ask about the next one of this
+    /// The group has begun to end: members that have received the choice, and those that differ, ask about the next one of this
     /// number.
     pub(crate) fn end(&mut self) {
         self.is_ending = true;
@@ -101,7 +101,7 @@ impl Decision {
         if *to != self.rank {
             return Some(not_member(self.rank, *to));
         }
-        // Who is told is remembered.
+        // The members that were answered are remembered.
         let asked = parent(*from, *root, self.members);
         (asked != Some(*to)).then(|| format!("member {from} has no question for member {to}"))
     }
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(ask(&mut parent, 2), None);
         assert_eq!(ask(&mut parent, 1), Some(Ok(chosen)));
         assert_eq!(ask(&mut parent, 1), None);
-        // What was told may be lost with its connection.
+        // An answer may be lost with its connection.
         parent.lose(ConnectionId(4));
         assert_eq!(ask(&mut parent, 1), None);
         parent.lose(ConnectionId(3));
@@ -205,7 +205,7 @@ mod tests {
         assert!(refused(settings(5, 2), 0).contains("members: 4 here, 5 there"));
         assert!(refused(settings(4, 2).root(3), 0).contains("root: 0 here, 3 there"));
         assert!(refused(settings(4, 2), 1).contains("this is member 0, not member 1"));
-        // Each could be one that is told.
+        // Each could be one that is answered.
         assert!(refused(settings(4, 3), 0).contains("member 3 has no question for member 0"));
         assert!(refused(settings(4, u32::MAX), 0).contains("has no question for member 0"));
         let mut moved = settings(4, 2);

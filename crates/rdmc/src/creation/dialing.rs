@@ -45,7 +45,7 @@ pub(crate) struct Dial {
     pub(crate) address: SocketAddr,
     /// At which others connect to this context.
     pub(crate) own: SocketAddr,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) shares: bool,
     pub(crate) asks: Asks,
     /// Makes offers for a link that has connections of its own.
@@ -114,7 +114,7 @@ impl Connecting {
     /// Makes a connection, which is shared if both contexts share such connections, and else is the link of one group. A context that
     /// ends meanwhile may be one of before: another one may be started at its address.
     fn connect(&self, dial: &Dial, interruption: &Interruption) -> Result<Step, Error> {
-        let deadline = Deadline::after(dial.patience);
+        let deadline = Deadline::after(dial.timeout);
         loop {
             let error = match self.ask(dial, deadline, interruption)? {
                 Ok(step) => return Ok(step),

@@ -39,7 +39,7 @@ pub enum Wire<M: Medium> {
 
 /// What has to be done, in this order. None of it may be left out.
 pub enum Effect<M: Medium> {
-    /// Connect to the context at this address, for at most `patience`, and tell with
+    /// Connect to the context at this address, for at most `timeout`, and tell with
     /// [`super::creations::Creations::connected`], `linked`, `chosen` or `not_connected`.
     Connect {
         /// Names it in the answer.
@@ -49,7 +49,7 @@ pub enum Effect<M: Medium> {
         /// At which others connect to this context.
         own: SocketAddr,
         /// How long it may take.
-        patience: Duration,
+        timeout: Duration,
         /// Whether to offer that the connection is shared. If not, or if the other context does not share it, `asks` is
         /// asked on it.
         shares: bool,

@@ -94,8 +94,8 @@ pub(crate) fn join(
     match &settings.switches {
         Some(switches) if group.is_root() => {
             // The link detects a silent member before this timeout does, and names it.
-            let patience = settings.tcp.silence_timeout.saturating_mul(2);
-            arrange(group.number, wires, switches.as_ref(), patience, deadline)
+            let ack_timeout = settings.tcp.silence_timeout.saturating_mul(2);
+            arrange(group.number, wires, switches.as_ref(), ack_timeout, deadline)
         }
         _ => {
             let end = receive(group.number, wires, settings.delegates.as_deref(), deadline)?;
@@ -162,7 +162,7 @@ fn open_receiver(
 ) -> Result<(Unconnected, FromReceiver), String> {
     // First: without a certificate no right and no device helps.
     let delegates = delegates.ok_or(
-        "it has no certificate with which to agree that switches copy to it, like all receivers that `rdmc push` starts; start \
+        "it has no certificate with which to agree that switches copy to it, as all receivers started by `rdmc push`; start \
          `rdmc receive --listen` there with --cert, --key and --ca, and --fabric tcp,in-switch",
     )?;
     let open = Unconnected::open(local, &[proposal.sender]).map_err(|error| error.to_string())?;
@@ -179,7 +179,7 @@ fn entry(address: IpAddr, mac: Mac, qpn: u32) -> plan::Member {
 }
 
 /// Sets up the group as the root. Blocks until the group is in the switches, or the deadline.
-/// `patience`: how long packets may remain unacknowledged later.
+/// `ack_timeout`: how long packets may remain unacknowledged later.
 ///
 /// Errors: a receiver cannot join, or is lost; switches refuse. The reason is sent to all
 /// receivers.
@@ -187,7 +187,7 @@ fn arrange(
     group: u64,
     wires: &mut Links,
     switches: &dyn Switches,
-    patience: Duration,
+    ack_timeout: Duration,
     deadline: Deadline,
 ) -> Result<(Option<GroupEnd>, Option<dispatcher::Registration>), Error> {
     let links = wires.len();
@@ -196,7 +196,7 @@ fn arrange(
     }
     let made = propose(group, wires, deadline).and_then(|proposed| {
         let receivers = gather(group, wires, deadline)?;
-        put_into_switches(proposed, &receivers, switches, patience, deadline)
+        put_into_switches(proposed, &receivers, switches, ack_timeout, deadline)
             .map_err(|cause| Error::InSwitch { group, cause })
     });
     let (queue_pair, registration, stands) = match made {
@@ -291,7 +291,7 @@ fn put_into_switches(
     proposed: Proposed,
     receivers: &[Receiver],
     switches: &dyn Switches,
-    patience: Duration,
+    ack_timeout: Duration,
     deadline: Deadline,
 ) -> Result<(QueuePair, Registration, FromRoot), String> {
     let open = &proposed.open;
@@ -306,7 +306,7 @@ fn put_into_switches(
             Ok(inserted) => {
                 let (virtual_address, psn_first) = (group.virtual_address, proposed.psn_first);
                 let root =
-                    Root { virtual_address, id, psn_first, mtu_bytes, buffer_bytes, patience };
+                    Root { virtual_address, id, psn_first, mtu_bytes, buffer_bytes, ack_timeout };
                 let registration = Registration::new(inserted);
                 let queue_pair = proposed.open.connect_root(&root);
                 let queue_pair = queue_pair.map_err(|why| format!("the root: {why}"))?;
@@ -346,7 +346,7 @@ fn draw(range: std::ops::Range<u32>) -> Result<u32, String> {
 }
 
 fn no_random(error: getrandom::Error) -> String {
-    format!("no random numbers: {error}")
+    format!("cannot get random numbers: {error}")
 }
 
 const fn is_qpn(number: u32) -> bool {

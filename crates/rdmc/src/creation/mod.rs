@@ -1,6 +1,6 @@
 //! Creating a group together with its other members (docs/decisions/creation.md).
 //!
-//! A pure state machine, which is told what has happened and says what is to be done:
+//! A pure state machine, with events in and effects out:
 //! - `choice`: what the root has chosen, and who is asked for it by members that leave it open; `decision`: what those answer.
 //! - `terms`: the settings that must be the same at all members.
 //! - `messages`: what contexts say to each other.
@@ -11,7 +11,7 @@
 //! - `creations`: all creations of a context. `effects`: what they ask for.
 //!
 //! What runs it:
-//! - `steps`: what the worker is told, and `creating`, which tells the state machine, and carries out what it asks for.
+//! - `steps`: the worker's commands; `creating`: passes them to the state machine, and carries out its effects.
 //! - `dialing`: the threads that connect, and `listening`: those that answer; `assembling`: connections of which streams are missing;
 //!   `refusals`: peers that did not authenticate.
 //! - `links`: what comes out.

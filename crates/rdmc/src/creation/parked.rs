@@ -53,8 +53,8 @@ impl<C> Parked<C> {
         asks: Asks,
         now: Duration,
     ) -> Self {
-        let patience = Duration::from_millis(asks.timeout_ms()).min(PARKED_TIME_MAX);
-        Self { at, peer, from, channel, asks, until: now + patience }
+        let timeout = Duration::from_millis(asks.timeout_ms()).min(PARKED_TIME_MAX);
+        Self { at, peer, from, channel, asks, until: now + timeout }
     }
 }
 

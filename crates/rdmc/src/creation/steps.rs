@@ -1,4 +1,4 @@
-//! What the worker is told of creations.
+//! Commands of the worker about creations.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -49,7 +49,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Whoever waits no longer gives the links back.
+    /// A caller that no longer waits gives the links back.
     pub(crate) fn end(self, outcome: Result<Links, Error>) {
         match (self, outcome) {
             (Self::Links(reply), outcome) => drop(reply.send(outcome)),

@@ -41,7 +41,7 @@ pub type Links = HashMap<EndpointId, Link>;
 struct Requests {
     waiting: HashMap<Cookie, Vec<Waiting>>,
     count: usize,
-    patience: Duration,
+    request_timeout: Duration,
 }
 
 /// Endpoints that have to be opened.
@@ -67,8 +67,8 @@ struct Waiting {
 }
 
 impl Requests {
-    fn new(patience: Duration) -> Self {
-        Self { waiting: HashMap::new(), count: 0, patience }
+    fn new(request_timeout: Duration) -> Self {
+        Self { waiting: HashMap::new(), count: 0, request_timeout }
     }
 
     /// Keeps a request for later; returns it if there are too many already.
@@ -99,12 +99,12 @@ impl Requests {
         if self.count == 0 {
             return;
         }
-        let patience = self.patience;
+        let request_timeout = self.request_timeout;
         self.waiting.retain(|_, waiting| {
             waiting.retain(|one| {
-                let keep = now < one.since + patience;
+                let keep = now < one.since + request_timeout;
                 if !keep {
-                    turn_away(&devices[one.path.saturating_sub(1)], &one.request);
+                    reject(&devices[one.path.saturating_sub(1)], &one.request);
                 }
                 keep
             });
@@ -114,7 +114,7 @@ impl Requests {
     }
 }
 
-fn turn_away(device: &Device, request: &Info) {
+fn reject(device: &Device, request: &Info) {
     if let Some(passive) = &device.passive {
         sys::reject(passive, request);
     }
@@ -125,16 +125,16 @@ fn turn_requests_away(device: &Device) {
     let Some(events) = &device.events else { return };
     while let Ok(Some(event)) = sys::next_event(events) {
         if let Event::Request { info, .. } = event {
-            turn_away(device, &info);
+            reject(device, &info);
         }
     }
 }
 
 impl Connecting {
-    /// Requests wait for their links for `patience`.
-    pub fn new(patience: Duration) -> Self {
+    /// Requests wait for their links for `request_timeout`.
+    pub fn new(request_timeout: Duration) -> Self {
         Self {
-            requests: Requests::new(patience),
+            requests: Requests::new(request_timeout),
             openings: VecDeque::new(),
             by_endpoint: HashMap::new(),
             last_half_made: None,
@@ -176,11 +176,11 @@ impl Connecting {
     pub fn turn_all_away(&mut self, devices: &[Device]) {
         for opening in std::mem::take(&mut self.openings) {
             if let Opening::Accept(_, path, info) = opening {
-                turn_away(&devices[device_of(path)], &info);
+                reject(&devices[device_of(path)], &info);
             }
         }
         // No request is kept for longer than this.
-        self.requests.expire(Instant::now() + self.requests.patience, devices);
+        self.requests.expire(Instant::now() + self.requests.request_timeout, devices);
         devices.iter().for_each(turn_requests_away);
     }
 
@@ -258,12 +258,12 @@ impl Connecting {
         let cookie = cookie_of(parameter);
         if path.saturating_sub(1) != index || !is_known {
             tracing::debug!(path, "rejected a connection that belongs to no link");
-            return turn_away(device, &info);
+            return reject(device, &info);
         }
         let of_it = |link: &&Link| link.role == Role::Accept && link.cookie() == cookie;
         let Some(link) = links.values().find(of_it) else {
             if let Err(info) = self.requests.keep(cookie, path, info, now) {
-                turn_away(device, &info);
+                reject(device, &info);
             }
             return;
         };
@@ -294,7 +294,7 @@ impl Connecting {
         let Some(link) = links.get_mut(&id).filter(|link| link.broken.is_none()) else {
             // The link has ended in the meantime.
             if let Opening::Accept(_, path, info) = opening {
-                turn_away(&devices[device_of(path)], &info);
+                reject(&devices[device_of(path)], &info);
             }
             return None;
         };

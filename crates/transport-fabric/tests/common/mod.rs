@@ -23,7 +23,7 @@ pub struct Place {
     pub drain_timeout_ms: u64,
     /// Whether all blocks pass through copies.
     pub always_copies: bool,
-    /// Whether peers are told of writes only once they are in their memory.
+    /// Whether writes are reported to peers only once they are in their memory.
     pub awaits_delivery: bool,
 }
 

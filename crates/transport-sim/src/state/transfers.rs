@@ -13,7 +13,7 @@ use crate::{
     transfer::{Stage, Transfer},
 };
 
-/// Returns how long so many bytes take.
+/// Returns how long this many bytes take.
 pub(super) fn lasting_ns(bytes: u64, rate_bytes_per_s: u64) -> u64 {
     let exact = (u128::from(bytes) * 1_000_000_000).div_ceil(u128::from(rate_bytes_per_s.max(1)));
     u64::try_from(exact).unwrap_or(u64::MAX)

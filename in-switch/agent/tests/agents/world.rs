@@ -353,7 +353,7 @@ impl World {
         self.endpoints[&node].mac()
     }
 
-    /// The same group, to which all members agree for so long.
+    /// The same group, to which all members agree for this long.
     pub fn signed_for(&self, group: &Group, lasts: Duration) -> Group {
         let mut group = group.clone();
         let proposal = group.proposal();

@@ -139,7 +139,7 @@ fn check_range(start: u64, bytes: u64) -> Result<(), ControlError> {
     if bytes > 0 && start.checked_add(bytes - 1).is_some() {
         return Ok(());
     }
-    Err(invalid(format!("{bytes} bytes at {start:#x} are no memory region")))
+    Err(invalid(format!("{bytes} bytes at {start:#x} are not a memory region")))
 }
 
 fn check_count(regions: usize) -> Result<(), ControlError> {
@@ -447,7 +447,7 @@ mod tests {
             (|g| g.application_data = vec![0; 4097], "4097 bytes"),
             (|g| g.regions = vec![g.regions[0]; REGIONS_MAX + 1], "1025 memory regions"),
             (|g| g.regions[0].start = 7, "overlap"),
-            (|g| g.regions[0].start = u64::MAX - 6, "no memory region"),
+            (|g| g.regions[0].start = u64::MAX - 6, "not a memory region"),
         ];
         for (change, expected) in changes {
             let mut message = new_group().to_proto();

@@ -25,7 +25,7 @@ impl Traces {
         self.begun.contains_key(&key)
     }
 
-    /// `lost`: so many of its packets have been lost up to now.
+    /// `lost`: this many of its packets have been lost up to now.
     pub(crate) fn begin(&mut self, key: GroupKey, lost: u64) {
         // What is left of a group that was removed is none of it.
         self.read();

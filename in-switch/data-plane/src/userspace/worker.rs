@@ -93,8 +93,8 @@ impl<'a> Worker<'a> {
         if self.is_first {
             ports.push(PollFd::new(&self.bridge.due.wake, PollFlags::IN));
         }
-        let patience = PATIENCE.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
-        match poll(&mut ports, Some(&patience)) {
+        let timeout = PATIENCE.try_into().map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut ports, Some(&timeout)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }

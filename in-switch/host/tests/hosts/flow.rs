@@ -17,7 +17,7 @@ use crate::world::{SLOWER, World, address, daemon};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Virtual address of the members' memory, as the sender uses it.
 const VIRTUAL_START: u64 = 0x5000_0000;
-/// Messages that may be open; each WRITE has its own place among so many.
+/// Messages that may be open; each WRITE has its own place among this many.
 const OPEN: u64 = 4;
 const PLACE_BYTES: u64 = 32 << 10;
 const BYTES_MAX: u64 = 20_000;

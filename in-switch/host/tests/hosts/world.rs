@@ -24,10 +24,10 @@ pub const HOSTS: usize = 4;
 const SWITCH: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 5, 0, 254));
 const AGENT_PORT: u16 = 4790;
 const DAEMON_PORT: u16 = 4789;
-/// By the agent's clock. Daemons renew leases at least three times in so much real time.
+/// By the agent's clock. Daemons renew leases at least three times in this much real time.
 pub const STALE_AFTER: Duration = Duration::from_secs(1);
 
-/// All deadlines are so many times the defaults, so that a slow machine keeps them as well: an adapter's
+/// All deadlines are this many times the defaults, so that a slow machine keeps them as well: an adapter's
 /// timeouts, too ([`crate::flow::adapter`]).
 pub const SLOWER: u32 = 6;
 
@@ -234,7 +234,7 @@ impl World {
             socket_mode: 0o600,
             trusted: Vec::new(),
             delegation_lasts: host::DELEGATION_LASTS,
-            probing: Probing::within(Probing::default().patience * SLOWER),
+            probing: Probing::within(Probing::default().timeout * SLOWER),
         };
         let running = self.networks[host].run(move || {
             let certificates = certificates(files);

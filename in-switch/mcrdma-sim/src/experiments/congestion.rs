@@ -166,7 +166,7 @@ pub struct NotificationsSettings {
     pub config: Config,
     /// Time to converge, in virtual time.
     pub settle_ms: u64,
-    /// For so long it is measured after that, in virtual time.
+    /// How long it is measured after that, in virtual time.
     pub measure_ms: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A program that keeps so many messages on their way.
+//! A program that keeps this many messages on their way.
 
 use std::collections::HashMap;
 

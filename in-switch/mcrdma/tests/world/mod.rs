@@ -53,7 +53,7 @@ type Event = Reverse<(u64, u64, Node, Node, Vec<u8>)>;
 pub struct Faults {
     /// Of a thousand packets, at each link.
     pub lost: u64,
-    /// Up to so much later, so that packets overtake one another.
+    /// Up to this much later, so that packets overtake one another.
     pub late_ns: u64,
     /// Of a thousand packets, at each link, a bit is turned.
     pub damaged: u64,

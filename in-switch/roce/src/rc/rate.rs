@@ -106,7 +106,7 @@ impl Rate {
         (self.timer_rises, self.byte_rises, self.bytes) = (0, 0, 0);
     }
 
-    /// A packet of so many bytes, headers and all, goes now.
+    /// A packet of this many bytes, headers and all, goes now.
     pub fn sent(&mut self, now_ns: u64, bytes: u64) {
         self.advance(now_ns);
         let pause_ns = bytes as f64 * 8e9 / self.current;

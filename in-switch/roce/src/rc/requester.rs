@@ -13,7 +13,7 @@ pub struct RequesterConfig {
     pub mtu_bytes: u32,
     /// Packets in flight.
     pub window_packets: u32,
-    /// AckReq is set at least once in so many packets, and at each message's end.
+    /// AckReq is set at least once in this many packets, and at each message's end.
     pub ack_packets: u32,
     /// Retransmission timeout after the last packet: the first unacknowledged packet is sent again as a probe,
     /// the rest once that is answered.

@@ -137,7 +137,7 @@ impl Responder {
         is_due
     }
 
-    /// An intact request has come, with so many bytes of payload.
+    /// An intact request has come, with this many bytes of payload.
     pub fn receive(&mut self, headers: &Headers, payload_bytes: u32) -> Reaction {
         let bth = headers.bth;
         let ahead = bth.psn.ahead_of(self.expected);

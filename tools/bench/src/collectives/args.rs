@@ -59,7 +59,7 @@ pub struct Args {
     /// How many turns each has; medians are reported
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub turns: u32,
-    /// After so many minutes no turn beside peers begins any more; numbers of members have equal parts
+    /// Begin no more turns beside peers after this many minutes; each number of members gets an equal share
     #[arg(long, value_name = "M", default_value_t = 18, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     pub minutes: u64,
     /// About how many milliseconds one operation with one length is repeated in a turn

@@ -21,7 +21,7 @@ impl Operation {
     }
 }
 
-/// An operation on so many bytes, whole elements of 4 bytes. As text `broadcast:1024`.
+/// An operation on this many bytes, whole elements of 4 bytes. As text `broadcast:1024`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Cell {
     pub operation: Operation,
@@ -45,7 +45,8 @@ impl FromStr for Cell {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text} is no operation with its length, such as broadcast:1024");
+        let wrong =
+            || format!("{text} is not an operation with its length, such as broadcast:1024");
         let (name, bytes) = text.split_once(':').ok_or_else(wrong)?;
         let operation = Operation::ALL.into_iter().find(|it| it.name() == name);
         let bytes = bytes.parse().ok().filter(|bytes| *bytes > 0 && bytes % 4 == 0);

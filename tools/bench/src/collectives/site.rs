@@ -4,7 +4,7 @@ use lab::{Lab, LabSettings};
 
 use crate::{links, member_processes::Host, outcome::Outcome, peers::site::Site};
 
-/// Calls `run` with a place for so many members; a lab is made for it and removed afterwards.
+/// Calls `run` with a place for this many members; a lab is made for it and removed afterwards.
 pub fn with_site<T>(
     is_lab: bool,
     members: u32,

@@ -106,7 +106,7 @@ impl Place {
         if place.network == Network::Lab {
             place.lab().check().map_err(|error| Usage(error.to_string()))?;
         } else if values.text("rate").is_some() || values.flag("small-burst")? {
-            let remedy = "only links have a rate: add --network lab";
+            let remedy = "a rate needs links: add --network lab";
             return Err(Usage(format!("--rate, --small-burst: {remedy}")).into());
         }
         Ok(place)

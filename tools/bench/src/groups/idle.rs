@@ -109,7 +109,7 @@ fn close(threads: &MemberThreads, groups: &Groups) -> Outcome<()> {
     threads.run(close_all).map(drop)
 }
 
-/// The process, with so many open groups.
+/// The process, with this many open groups.
 struct State {
     groups: u32,
     members: u32,

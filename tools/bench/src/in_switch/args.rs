@@ -17,7 +17,7 @@ pub struct Args {
     /// Seed of random numbers: the same seed, the same figures
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,
-    /// fig6, fig8 and fig9: mean of so many seeds from that on, with an interval of confidence [default: 5; fig6: 3]
+    /// fig6, fig8 and fig9: mean over this many seeds, from --seed on, with a confidence interval [default: 5; fig6: 3]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: Option<u64>,
     /// Simulate a part of the time or of the requests only, in percent

@@ -76,7 +76,7 @@ impl Args {
 }
 
 fn parse_delay_ms(text: &str) -> Result<f64, String> {
-    let delay: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let delay: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
     let in_range = (0.0..=10_000.0).contains(&delay);
     in_range.then_some(delay).ok_or_else(|| "use 0 to 10000 milliseconds".into())
 }

@@ -31,7 +31,7 @@ enum Slow {
     Nothing,
     Link([u32; 2]),
     Member(u32),
-    /// This member's process, in the middle of the message, for so many block times.
+    /// This member's process, in the middle of the message, for this many block times.
     Pause(u32, u32),
 }
 

@@ -117,7 +117,7 @@ struct Simulated {
 pub fn run(args: &Args) -> Outcome<()> {
     if args.bytes > i32::MAX as u64 || blocks(args.bytes, args.block) > 1_000_000 {
         return Err(
-            "--bytes is below 2 GiB, in at most 1,000,000 blocks: take larger --block".into()
+            "--bytes must be below 2 GiB and at most 1,000,000 blocks; use a larger --block".into(),
         );
     }
     let simgrid = SimGrid::new()?;

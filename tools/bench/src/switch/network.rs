@@ -16,7 +16,7 @@ use crate::outcome::Outcome;
 const MTU_BYTES: u32 = 9000;
 /// Within this time copies of packets that were sent arrive.
 pub const SETTLING: Duration = Duration::from_millis(20);
-/// Counters that have not changed for so long do not change any more: the switch could not take all packets.
+/// Counters that have not changed for this long do not change any more: the switch could not take all packets.
 const UNCHANGED: Duration = Duration::from_millis(500);
 /// The longest wait for counters that still change.
 const SETTLING_MAX: Duration = Duration::from_secs(10);
@@ -86,8 +86,8 @@ impl Network {
         let seconds = start.elapsed().as_secs_f64();
         let all = counted_before.counted(Counter::Request) + sent;
         // At a given rate it can take all.
-        let patience = args.packets_per_s.map_or(UNCHANGED, |_| SETTLING_MAX);
-        let counted = settled(&counters, all, patience)?;
+        let timeout = args.packets_per_s.map_or(UNCHANGED, |_| SETTLING_MAX);
+        let counted = settled(&counters, all, timeout)?;
         let since = |counter| counted.counted(counter) - counted_before.counted(counter);
         Ok(Carried {
             seconds,
@@ -122,11 +122,11 @@ impl Network {
     }
 }
 
-/// The counters, when they have all of so many packets, or have not changed for so long.
+/// The counters, when they have all of this many packets, or have not changed for this long.
 fn settled(
     counters: &impl Fn() -> Outcome<Counters>,
     requests: u64,
-    patience: Duration,
+    timeout: Duration,
 ) -> Outcome<Counters> {
     let deadline = Instant::now() + SETTLING_MAX;
     let (mut last, mut changed) = (counters()?, Instant::now());
@@ -135,7 +135,7 @@ fn settled(
         let counted = counters()?;
         let is_unchanged = counted == last;
         let has_all = counted.counted(Counter::Request) >= requests;
-        if is_unchanged && (has_all || changed.elapsed() > patience) || Instant::now() > deadline {
+        if is_unchanged && (has_all || changed.elapsed() > timeout) || Instant::now() > deadline {
             return Ok(counted);
         }
         if !is_unchanged {

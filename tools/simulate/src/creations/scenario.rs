@@ -62,7 +62,7 @@ pub enum Linking {
     Chain,
     /// Each and the next, also the last and the first.
     Ring,
-    /// Everybody.
+    /// All members.
     All,
 }
 

@@ -495,9 +495,9 @@ impl<'a> World<'a> {
 
     fn carry_out(&mut self, context: usize, life: u32, effect: Effect<Simulated>) {
         match effect {
-            Effect::Connect { dial, address, patience, shares, asks, .. } => {
-                let patience_ns = patience.as_nanos().min(u128::from(u64::MAX / 2)) as u64;
-                let until_ns = self.now_ns + patience_ns;
+            Effect::Connect { dial, address, timeout, shares, asks, .. } => {
+                let timeout_ns = timeout.as_nanos().min(u128::from(u64::MAX / 2)) as u64;
+                let until_ns = self.now_ns + timeout_ns;
                 let target = context_at(address);
                 let dialing = Dialing { target, until_ns, shares, asks };
                 self.dials.begin((context, life, dial), dialing);

@@ -133,7 +133,7 @@ pub enum Answer {
     Exact,
     /// After a random delay.
     Late { ns_max: u64 },
-    /// So many bytes more than are needed.
+    /// This many bytes more than are needed.
     Larger { bytes: usize },
     /// First an unusable region, which is too small or else read-only; a valid one after a delay.
     Wrong { too_small: bool, then_ns: u64 },

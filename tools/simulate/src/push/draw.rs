@@ -87,7 +87,7 @@ fn draw_firewalls(dice: &mut Dice, scenario: &mut PushScenario) {
 }
 
 /// Makes the storage of some hosts slow: for a few of its jobs it takes longer than a failed group waits for it, but for all
-/// blocks of a copy not so long that a group may take it for storage that does not answer.
+/// blocks of a copy not for so long that a group may take it for storage that does not answer.
 fn draw_storage(dice: &mut Dice, scenario: &mut PushScenario) {
     if scenario.stream.is_some() || !dice.percent(20) {
         return;

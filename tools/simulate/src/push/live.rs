@@ -11,7 +11,7 @@ use crate::counts::{Most, Sum as _};
 
 /// A run with more steps does not terminate.
 const STEPS_MAX: u64 = 1_000_000;
-/// And for each machine more than so many.
+/// And for each machine more than this many.
 const STEPS_OF_MACHINE_MAX: u64 = 20_000;
 const MINUTE_NS: u64 = 60 * SECOND_NS;
 

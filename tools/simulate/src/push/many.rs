@@ -30,9 +30,9 @@ pub struct ManyHosts {
     pub login_ns: u64,
     /// How many logins each machine makes, at the same time: the root to the first, these to the next, and so on.
     pub fanout: usize,
-    /// One of so many hosts never connects, without an error; 0: none.
+    /// One in this many hosts never connects, without an error; 0: none.
     pub one_silent_in: usize,
-    /// One of so many hosts is killed, one after the other; 0: none.
+    /// One in this many hosts is killed, one after the other; 0: none.
     pub one_killed_in: usize,
     /// The last hosts whose ports have a tenth of the rate.
     pub slow: usize,
@@ -188,7 +188,7 @@ impl ManyHosts {
     }
 }
 
-/// Whether a host is the one of so many; 0: none is.
+/// Whether a host is the one in this many hosts; 0: none is.
 fn is_one_in(many: usize, host: usize) -> bool {
     many > 0 && host.is_multiple_of(many)
 }

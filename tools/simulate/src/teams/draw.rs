@@ -21,7 +21,7 @@ const PURPOSE_OF_WAYS: u64 = 24;
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// Most teams have at most so many members.
+/// Most teams have at most this many members.
 const MEMBERS_USUAL: u64 = 7;
 
 /// The most bytes of an operation's memory, but for few long ones.

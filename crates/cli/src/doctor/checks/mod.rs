@@ -134,7 +134,7 @@ fn open_files(machine: &Machine) -> Vec<Finding> {
     let Some(severity) = judged(files, OPEN_FILES_LEAST, OPEN_FILES_ADVISED) else {
         return Vec::new();
     };
-    let what = format!("only {files} files may be open; connections to neighbours need some each");
+    let what = format!("only {files} files may be open; each neighbour's connections take several");
     let fix = match machine.limits.open_files_hard.is_below(OPEN_FILES_ADVISED) {
         false => format!("ulimit -n {OPEN_FILES_ADVISED}"),
         true => format!(
@@ -195,7 +195,7 @@ fn rdma_files(machine: &Machine) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, module) in [("uverbs", "ib_uverbs"), ("rdma_cm", "rdma_ucm")] {
         if !has(name) {
-            let what = format!("RDMA devices are there, but /dev/infiniband/{name} is not");
+            let what = format!("there are RDMA devices, but /dev/infiniband/{name} is missing");
             let fix = format!("sudo modprobe {module}");
             findings.push(finding("rdma-files", Severity::Warning, what, [fix]));
         }
@@ -269,7 +269,7 @@ fn mtu(machine: &Machine) -> Vec<Finding> {
         (fast && nic.is_up != Some(false)).then(|| {
             let what = format!("{} is fast, but its packets have at most {mtu} bytes", nic.name);
             let fix = format!(
-                "sudo ip link set dev {} mtu 9000  # if the switches and the other hosts do so too",
+                "sudo ip link set dev {} mtu 9000  # if the switches and the other hosts support it",
                 nic.name
             );
             finding("mtu", Severity::Warning, what, [fix])
@@ -317,7 +317,8 @@ fn shared_memory(machine: &Machine) -> Vec<Finding> {
 fn gpu(machine: &Machine) -> Vec<Finding> {
     let gpu = &machine.gpu;
     let Some(trouble) = gpu.trouble.as_ref().filter(|_| gpu.has_module) else { return Vec::new() };
-    let what = format!("NVIDIA's module is loaded, but memory of GPUs cannot be used: {trouble}");
+    let what =
+        format!("the NVIDIA kernel module is loaded, but memory of GPUs cannot be used: {trouble}");
     vec![finding("gpu", Severity::Warning, what, ["nvidia-smi".to_owned()])]
 }
 

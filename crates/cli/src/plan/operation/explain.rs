@@ -104,8 +104,8 @@ impl Explanation {
         }
         writeln!(
             out,
-            "\ntaken: by the library, with these costs. A larger degree means fewer steps, and more writes to one member in\n\
-             each. Best case: writes overlap, and are folded as they arrive; worst case: what is folded first arrives last,\n\
+            "\ntaken: the library's choice with these costs. A larger degree means fewer steps, and more writes to one member\n\
+             in each. Best case: writes overlap, and are folded as they arrive; worst case: what is folded first arrives last,\n\
              and rounds of blocks do not overlap. Time: their mean, and waits for members that share a core. Costs in\n\
              microseconds: {}",
             self.parameters

@@ -199,7 +199,7 @@ impl Plan {
         }
     }
 
-    /// Phases of so many steps each: an allreduce has both.
+    /// Phases of this many steps each: an allreduce has both.
     fn halves(&self, steps: u64) -> Vec<(Phase, u64)> {
         let gather = (self.operation == Operation::Allreduce).then_some((Phase::AllGather, steps));
         [(Phase::ReduceScatter, steps)].into_iter().chain(gather).collect()

@@ -51,7 +51,7 @@ fn write(ends: &mut [(FabricTransport, EndpointId); 2], end: usize, words: usize
     (0..words).for_each(|_| transport.write_control(*endpoint, b"a credit").unwrap());
 }
 
-/// Polls until this end has received so many words.
+/// Polls until this end has received this many words.
 #[track_caller]
 fn take(ends: &mut [(FabricTransport, EndpointId); 2], end: usize, words: usize) {
     let (deadline, mut completions) = (Instant::now() + PATIENCE, Vec::new());

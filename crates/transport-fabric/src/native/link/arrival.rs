@@ -8,9 +8,9 @@ pub struct Arrival {
     segments: Segments,
     /// The length of each message that has completed.
     lengths: [Option<usize>; SEGMENTS_MAX],
-    /// So many messages from the first one on have completed,
+    /// The number of messages, from the first one, that have completed,
     messages: usize,
-    /// and have brought so many bytes.
+    /// and the number of bytes that they have brought.
     bytes: usize,
     /// One of them did not fill its place, so the block is over.
     is_over: bool,

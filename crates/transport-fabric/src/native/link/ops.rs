@@ -17,7 +17,7 @@ const SLOW_BYTES_PER_S: u64 = 10 << 20;
 /// messages of a block are done; a write holds its own. The lease comes last: it is dropped after the
 /// registration of its memory.
 pub enum Op {
-    /// A message of so many bytes of the block of this index.
+    /// A message of this many bytes of the block of this index.
     Send {
         block: u64,
         bytes: usize,

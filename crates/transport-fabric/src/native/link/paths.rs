@@ -7,7 +7,7 @@ use crate::native::sys::{self, Object, Way};
 /// Matches any peer that has the endpoint's address and the link's number.
 pub const ANYBODY: u64 = u64::MAX;
 
-/// One endpoint of libfabric's.
+/// One libfabric endpoint.
 struct Path {
     endpoint: Arc<Object>,
     /// At a datagram endpoint, the peer's index in its address vector.

@@ -35,7 +35,7 @@ struct Open {
     posted: usize,
     /// The length of what the lease has given up.
     advanced: usize,
-    /// Its owner was told that the block is arriving.
+    /// Its owner was notified that the block is arriving.
     is_reported: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct ReceiveQueue {
     /// Lengths of the last receives that were posted or are queued, from this index on.
     lengths: VecDeque<u32>,
     lengths_first: u64,
-    /// The peer was told of those before this index.
+    /// The peer was notified of those before this index.
     told: u64,
     /// The peer waits for the announcement of the receive of this index.
     peer_wants: Option<u64>,
@@ -93,7 +93,7 @@ impl Open {
         Ok(())
     }
 
-    /// Returns whether its owner has to be told that the block is arriving.
+    /// Returns whether its owner has to be notified that the block is arriving.
     fn begins(&mut self) -> bool {
         self.arrival.bytes() > 0
             && self.lease.is_followed()

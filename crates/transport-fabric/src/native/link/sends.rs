@@ -19,11 +19,13 @@ use crate::native::{
     sys,
 };
 
-/// So many sends of one rail the provider has at a time however long they are: the next is ready when one
-/// completes, while control words can overtake the queued ones and a close can cancel them.
+/// The sends of one rail that the provider has at a time, however long they are: the next is ready when one
+/// completes, while
+/// control words can overtake the queued ones and a close can cancel them.
 const SENDS_POSTED_MIN: usize = 4;
-/// Of short ones it has more, up to so many, and so many bytes: enough that a fast network does not wait for
-/// the next poll. With 512 KiB blocks of 64 KiB to three receivers took up to 10 % longer.
+/// It has more of short ones, up to this number and length: enough that a fast network does not wait for
+/// the next poll. With
+/// 512 KiB blocks of 64 KiB to three receivers took up to 10 % longer.
 const SENDS_POSTED_MAX: usize = 64;
 const POSTED_BYTES_MAX: u64 = 256 << 10;
 /// The most receives of the peer that one link stores.
@@ -61,7 +63,7 @@ struct Posted {
 }
 
 impl Posted {
-    /// Returns whether the provider may have a further send of so many bytes, by its queue's length.
+    /// Returns whether the provider may have a further send of this many bytes, by its queue's length.
     fn has_room(self, bytes: u64, rails: usize, queue_length: usize) -> bool {
         // Half of a queue at most: control words may share it.
         let most = SENDS_POSTED_MAX.min(queue_length / 2).max(SENDS_POSTED_MIN);

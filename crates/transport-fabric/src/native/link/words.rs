@@ -16,7 +16,7 @@ use crate::native::{
     sys::{self, Errno, Info, Injection, Object, Report, Span, Way},
 };
 
-/// One of so many words has a completion, by which a fabric that carries nothing is noticed.
+/// One in this many words has a completion, by which a fabric that carries nothing is noticed.
 const CONFIRMED_EVERY: u64 = 16;
 
 /// The control words of one link.

@@ -55,7 +55,7 @@ struct Undelivered {
     is_done: bool,
 }
 
-/// Returns how the peer is to learn of a write of so many bytes with this immediate; `None` while it
+/// Returns how the peer is to learn of a write of this many bytes with this immediate; `None` while it
 /// cannot.
 fn report(immediate: Option<u32>, bytes: usize, with: &Posting<'_>) -> Option<Report> {
     let info = &with.devices[0].info;
@@ -193,7 +193,7 @@ impl WriteQueue {
         Ok(None)
     }
 
-    /// Records that a post was completed. The peer is told of writes once those before them are in its
+    /// Records that a post was completed. The peer is notified of writes once those before them are in its
     /// memory, too.
     pub fn completed(&mut self, context: u64, ring: &mut Ring) {
         let done = self.undelivered.iter_mut().find(|write| write.context == context);

@@ -121,7 +121,7 @@ pub struct Utilisation {
 }
 
 impl Utilisation {
-    /// Of links that carry so many bytes at full rate.
+    /// Of links that carry this many bytes at full rate.
     pub fn new(carried: [f64; 4], full_bytes: f64) -> Self {
         let [store_up, edge_up, edge_down, store_down] = carried.map(|bytes| bytes / full_bytes);
         Self { store_up, edge_up, edge_down, store_down }

@@ -119,7 +119,7 @@ impl World {
         })
     }
 
-    /// Connects each member to those of `links` that have a greater rank, by so many links, and makes it.
+    /// Connects each member to those of `links` that have a greater rank, by this many links, and makes it.
     fn connected(
         members: u32,
         count: u32,

@@ -23,7 +23,7 @@ const RECEIVES: usize = 16;
 /// Pieces that may be on their way to all neighbours.
 const STAGED: usize = 64;
 
-/// Control words: so many more receives are posted for pieces.
+/// Control words: this many more receives are posted for pieces.
 const CREDITS: u8 = 1;
 /// One receive is posted for a long message.
 const READY: u8 = 2;
