@@ -189,7 +189,8 @@ typedef struct rdmc_context_settings {
   const char *secret;
   // The network for blocks: tcp (the default), verbs, efa, cxi, shm ...; the same at all members.
   const char *fabric;
-  // The protection of blocks on TCP connections: none, authenticate (the default) or encrypt; the same at all members.
+  // The protection of blocks: encrypt, which refuses networks that do not encrypt, or none. By default blocks over TCP are encrypted.
+  // The same at all members.
   const char *protection;
   // The time limit for creating a group, in milliseconds; 30,000 by default.
   uint64_t connect_timeout_ms;
