@@ -5,7 +5,7 @@ use std::time::Duration;
 use session::{Channel, Deadline};
 #[cfg(feature = "fabric")]
 use transport_fabric::Role;
-use transport_shm::ShmLink;
+use transport_shm::{PipeEnd, ShmError, ShmLink};
 use transport_tcp::TcpSettings;
 
 use crate::Error;
@@ -15,6 +15,9 @@ const CONNECTED: &[u8] = &[1];
 
 /// How long an end is waited for that says it has connected to shared memory: it has before it says so.
 const CONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The length of the ring through which an end of a shared connection sends.
+const PIPE_BYTES: usize = 256 << 10;
 
 /// Makes this end's offers for new links.
 #[derive(Clone)]
@@ -128,6 +131,22 @@ impl Offer {
             }
         }
     }
+}
+
+impl Carrier {
+    /// Begins a pipe in place of a connection that groups share; `None` if that is used itself. Does not wait.
+    ///
+    /// Errors: the system has no memory or file descriptors left.
+    pub(crate) fn begin_pipe(self) -> Result<Option<PipeEnd>, ShmError> {
+        match self {
+            Self::SharedMemory(link) => PipeEnd::begin(link, pipe_bytes()).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn pipe_bytes() -> usize {
+    std::env::var("SHMG_RING").ok().and_then(|it| it.parse().ok()).unwrap_or(PIPE_BYTES)
 }
 
 impl OwnLink {
