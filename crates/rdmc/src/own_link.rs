@@ -139,14 +139,10 @@ impl Carrier {
     /// Errors: the system has no memory or file descriptors left.
     pub(crate) fn begin_pipe(self) -> Result<Option<PipeEnd>, ShmError> {
         match self {
-            Self::SharedMemory(link) => PipeEnd::begin(link, pipe_bytes()).map(Some),
+            Self::SharedMemory(link) => PipeEnd::begin(link, PIPE_BYTES).map(Some),
             _ => Ok(None),
         }
     }
-}
-
-fn pipe_bytes() -> usize {
-    std::env::var("SHMG_RING").ok().and_then(|it| it.parse().ok()).unwrap_or(PIPE_BYTES)
 }
 
 impl OwnLink {

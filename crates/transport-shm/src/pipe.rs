@@ -133,8 +133,7 @@ impl ShmPipe {
         for slice in into {
             let part = slice.len().min(arrived - bytes);
             let start = (self.read as usize).wrapping_add(bytes) & (self.peers_ring_bytes - 1);
-            let (head, tail) =
-                slice[..part].split_at_mut(part.min(self.peers_ring_bytes - start));
+            let (head, tail) = slice[..part].split_at_mut(part.min(self.peers_ring_bytes - start));
             Shared::copy_out(&self.peer, RING_AT + start, head);
             Shared::copy_out(&self.peer, RING_AT, tail);
             bytes += part;

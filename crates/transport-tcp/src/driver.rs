@@ -335,7 +335,9 @@ impl Transport for TcpTransport {
     /// Waits in steps of a millisecond, rounded up: the event queue has no finer resolution.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         self.connections.counters.polls += 1;
-        self.look(Socket::look);
+        if !self.is_watched {
+            self.look(Socket::look);
+        }
         self.make_progress(completions, wait);
         if self.is_watched {
             self.look(Socket::doze);

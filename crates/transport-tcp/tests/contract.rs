@@ -38,9 +38,7 @@ impl Harness for Loopback {
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
         let transports = (0..members).map(|_| self.transport()).collect();
-        let mut network = Network::connected(transports, |_, _| {
-            self.pair().unwrap()
-        });
+        let mut network = Network::connected(transports, |_, _| self.pair().unwrap());
         if self.is_direct {
             let mut transports: Vec<_> = network.members.iter_mut().flatten().collect();
             let streams = (self.streams * (members - 1)) as u64;
@@ -192,8 +190,8 @@ mod memory {
 }
 
 /// Nearly every read and write ends inside a frame.
-mod least_memory {
-    transport_contract::contract_tests!(super::Loopback::memory(4096));
+mod little_memory {
+    transport_contract::contract_tests!(super::Loopback::memory(16 << 10));
 }
 
 mod memory_and_direct {
@@ -332,10 +330,10 @@ mod shared_memory {
     transport_contract::contract_tests!(Channels(Loopback::memory(1 << 18)));
 }
 
-mod least_shared_memory {
+mod little_shared_memory {
     use super::{Channels, Loopback};
 
-    transport_contract::contract_tests!(Channels(Loopback::memory(4096)));
+    transport_contract::contract_tests!(Channels(Loopback::memory(16 << 10)));
 }
 
 mod shared_memory_and_direct {

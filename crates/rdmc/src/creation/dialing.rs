@@ -155,12 +155,11 @@ impl Connecting {
                 question => question,
             })
         };
-        let first =
-            sharing.map_or_else(own, |sharing| Purpose::Share {
-                sharing,
-                address: dial.own,
-                offer: memory.bytes(),
-            });
+        let first = sharing.map_or_else(own, |sharing| Purpose::Share {
+            sharing,
+            address: dial.own,
+            offer: memory.bytes(),
+        });
         let mut asked = introduce(&mut channels, first, deadline);
         if matches!(asked, Ok(Response::Apart)) {
             asked = channels[0]

@@ -125,7 +125,8 @@ impl Answering {
                 let (carrier, answer) = offers.accept(&channels[0], offer)?;
                 // Before it is promised.
                 let pipe = carrier.begin_pipe();
-                let pipe = pipe.inspect_err(|error| tracing::debug!(%peer, %error, "no shared memory"));
+                let pipe =
+                    pipe.inspect_err(|error| tracing::debug!(%peer, %error, "no shared memory"));
                 let pipe = pipe.ok().flatten();
                 let offer = pipe.as_ref().map_or_else(Vec::new, |_| answer);
                 channels[0].send(&Response::Shared { offer }, deadline)?;
