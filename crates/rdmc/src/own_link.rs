@@ -16,8 +16,9 @@ const CONNECTED: &[u8] = &[1];
 /// How long an end is waited for that says it has connected to shared memory: it has before it says so.
 const CONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The length of the ring through which an end of a shared connection sends.
-const PIPE_BYTES: usize = 256 << 10;
+/// The length of the ring through which an end of a shared connection sends. Blocks of root, which pass through it, take 2 times as long with
+/// 64 KiB and 1.3 times with 256 KiB.
+const PIPE_BYTES: usize = 1 << 20;
 
 /// Makes this end's offers for new links.
 #[derive(Clone)]

@@ -419,7 +419,7 @@ mod tests {
         let sleep = move |pipe: &mut ShmPipe, needs_space: bool| {
             assert!(Instant::now() < deadline, "a wake-up is lost");
             pipe.doze(needs_space);
-            if !pipe.can_read() && !(needs_space && pipe.has_space()) {
+            if !(pipe.can_read() || needs_space && pipe.has_space()) {
                 is_woken(pipe, PATIENCE);
                 // As often as it is woken: this wait is not for edges.
                 pipe.take_messages();
