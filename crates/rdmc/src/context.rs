@@ -201,12 +201,13 @@ impl Context {
         let (commands, caller) = (self.commands.clone(), self.caller.clone());
         let shared = Shared::new(settings, made, offload, commands, caller, inbox);
         self.numbers.reserve(&shared, deadline)?;
-        self.connect_and_create(&shared, application, deadline).inspect_err(|_| {
+        let created = self.connect_and_create(&shared, application, deadline);
+        let sharing = created.inspect_err(|_| {
             self.numbers.give_back(number);
             // A worker that has ended answers no questions.
             let _ = self.commands.give(Command::Create(Box::new(Step::Forget { number })));
         })?;
-        Ok(Group::new(shared))
+        Ok(Group::new(shared, sharing))
     }
 
     /// Completes the settings: the root chooses what they leave open; any other member asks its parent for the
@@ -261,8 +262,7 @@ impl Context {
         let deadline = Deadline::after(joining.timeout);
         let links = self.join(joining, deadline, offers, Reply::Links)?;
         let links = self.links(links, &settings.members, None)?;
-        let shared = links.iter().filter(|(_, link)| matches!(link, Link::SharedMemory(_)));
-        let shared: Vec<u32> = shared.map(|&(rank, _)| rank).collect();
+        let shared = sharing_memory(&links);
         if shared.len() < links.len() {
             made = settings.made(fabric, false);
         }
@@ -440,18 +440,20 @@ impl Context {
         if late.is_empty() { Ok(()) } else { Err(deadline.missed(late.join(", ")).into()) }
     }
 
+    /// Returns the neighbours with which this member shares memory.
     fn connect_and_create(
         &self,
         shared: &Arc<Shared>,
         application: Option<Box<dyn Application>>,
         deadline: Deadline,
-    ) -> Result<(), Error> {
+    ) -> Result<Vec<u32>, Error> {
         let (settings, addresses) = (&shared.made, &shared.settings.members);
         let joining =
             Joining::for_links(&shared.settings, settings, shared.offload, &self.settings);
         let mut links = self.join(joining, deadline, self.offers.clone(), Reply::Links)?;
         let (end, registration) = self.join_switches(settings, &mut links, deadline)?;
         let links = self.links(links, addresses, end)?;
+        let sharing = sharing_memory(&links);
         let outlet = self.outlet(shared, application, registration)?;
         let (reply, answer) = bounded(1);
         let settings = Box::new(settings.clone());
@@ -461,7 +463,7 @@ impl Context {
             // The worker may still create it.
             shared.abandon("creating the group took too long");
         }
-        created?
+        created?.map(|()| sharing)
     }
 
     /// Carries out one step of a creation and returns its result. Blocks until the deadline at most.
@@ -642,4 +644,9 @@ impl Drop for Context {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Returns the members to whom links go through shared memory.
+fn sharing_memory(links: &[(u32, Link)]) -> Vec<u32> {
+    links.iter().filter(|(_, link)| link.shares_memory()).map(|&(rank, _)| rank).collect()
 }

@@ -23,11 +23,13 @@ const RECEIVE: Call = Call { name: "receive", instead: "receive on another threa
 #[derive(Debug)]
 pub struct Group {
     shared: Arc<Shared>,
+    /// The neighbours with which this member shares memory.
+    sharing: Vec<u32>,
 }
 
 impl Group {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) fn new(shared: Arc<Shared>, sharing: Vec<u32>) -> Self {
+        Self { shared, sharing }
     }
 
     /// Returns the settings of the group. Those that were left open contain the root's choice: an algorithm, a block
@@ -44,6 +46,13 @@ impl Group {
     /// Returns the length in bytes of every block but the last of a message, the same at all members.
     pub fn block_bytes(&self) -> u64 {
         self.shared.made.block_bytes
+    }
+
+    /// Returns the neighbours in the schedule, in ascending order, to whom this member's links go through shared memory in place of TCP:
+    /// processes of this user on this machine, unless there is a rate limit, [`crate::TcpSettings::direct_copies`] is off or a link has
+    /// several streams.
+    pub fn shares_memory_with(&self) -> &[u32] {
+        &self.sharing
     }
 
     /// Returns whether the network itself relays this group's blocks.

@@ -8,11 +8,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use session::{Channel, SessionKeys};
+use session::{Channel, Deadline, SessionKeys};
 use transport::{EndpointId, PostError, Transport, Watched};
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport};
-use transport_shm::{Beside, BesideLink, ShmLink, ShmSettings, ShmTransport};
+use transport_shm::{Beside, BesideLink, PipeEnd, ShmLink, ShmSettings, ShmTransport};
 pub(crate) use transport_tcp::{ConnectionId, SharedEvent, TcpLink};
 use transport_tcp::{LinkError, SharedConnections, StreamKeys, TcpSettings, TcpTransport};
 
@@ -295,6 +295,19 @@ impl Network {
 }
 
 impl Link {
+    /// Returns whether blocks and words pass through memory that both processes have mapped.
+    pub(crate) fn shares_memory(&self) -> bool {
+        match self {
+            Self::Tcp(link, _) => link.is_through_memory(),
+            Self::Shared(reserved) => {
+                reserved.link.as_ref().is_some_and(TcpLink::is_through_memory)
+            }
+            Self::SharedMemory(_) => true,
+            #[cfg(feature = "fabric")]
+            Self::Libfabric(_) => false,
+        }
+    }
+
     /// Makes a link of connections of its own, with this member's end of the group if switches copy its
     /// blocks. Errors: the neighbour's offer is invalid, or it has sent too much.
     pub(crate) fn of_own(
@@ -328,6 +341,23 @@ pub(crate) fn tcp_link(channels: Vec<Channel>, protection: Protection) -> Result
         channels.into_iter().map(Channel::into_stream).collect();
     protected(streams.map_err(|error| error.to_string())?, protection)
         .map_err(|error| error.to_string())
+}
+
+/// Makes a connection that groups share of authenticated ones, or of the pipe that both ends have begun in place of the only one.
+/// Waits for the other end's half of a pipe.
+///
+/// Errors: a peer has sent too much, or the number of connections; the other end of the pipe fails.
+pub(crate) fn shared_link(
+    channels: Vec<Channel>,
+    pipe: Option<PipeEnd>,
+    protection: Protection,
+    deadline: Deadline,
+) -> Result<TcpLink, String> {
+    let Some(pipe) = pipe else { return tcp_link(channels, protection) };
+    let pipe = pipe.finish(deadline.left()).map_err(|error| error.to_string())?;
+    let connection = channels.into_iter().next().ok_or("no connection")?;
+    let (connection, _) = connection.into_stream().map_err(|error| error.to_string())?;
+    Ok(TcpLink::through_memory(connection, pipe))
 }
 
 /// Makes a link whose streams have the protection on which the members have agreed.

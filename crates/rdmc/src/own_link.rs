@@ -5,7 +5,7 @@ use std::time::Duration;
 use session::{Channel, Deadline};
 #[cfg(feature = "fabric")]
 use transport_fabric::Role;
-use transport_shm::ShmLink;
+use transport_shm::{PipeEnd, ShmError, ShmLink};
 use transport_tcp::TcpSettings;
 
 use crate::Error;
@@ -15,6 +15,10 @@ const CONNECTED: &[u8] = &[1];
 
 /// How long an end is waited for that says it has connected to shared memory: it has before it says so.
 const CONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The length of the ring through which an end of a shared connection sends. Blocks of root, which pass through it, take 2 times as long with
+/// 64 KiB and 1.3 times with 256 KiB.
+const PIPE_BYTES: usize = 1 << 20;
 
 /// Makes this end's offers for new links.
 #[derive(Clone)]
@@ -126,6 +130,18 @@ impl Offer {
             Self::Libfabric(ours) => {
                 Ok(Carrier::Libfabric { role: Role::Connect, ours, theirs: answer })
             }
+        }
+    }
+}
+
+impl Carrier {
+    /// Begins a pipe in place of a connection that groups share; `None` if that is used itself. Does not wait.
+    ///
+    /// Errors: the system has no memory or file descriptors left.
+    pub(crate) fn begin_pipe(self) -> Result<Option<PipeEnd>, ShmError> {
+        match self {
+            Self::SharedMemory(link) => PipeEnd::begin(link, PIPE_BYTES).map(Some),
+            _ => Ok(None),
         }
     }
 }

@@ -9,6 +9,7 @@ mod examples;
 mod failures;
 #[cfg(feature = "async")]
 mod futures;
+mod group_processes;
 mod groups;
 mod hostile;
 #[cfg(feature = "switch")]

@@ -15,6 +15,9 @@ pub enum ShmError {
     /// The process at the other end is another user's.
     #[error("the peer's process is of user {0}; processes of one user share memory")]
     OtherUser(u32),
+    /// The peer has ended, or passes something other than its memory.
+    #[error("the peer's process passes no memory, or has ended")]
+    NoMemory,
     /// A setting is out of range.
     #[error("{0}")]
     Setting(&'static str),

@@ -7,7 +7,8 @@
 //! The path of a link through the files: two processes meet at a Unix socket (`offer`), over which they pass their
 //! segments and exposed memory (`socket`); a segment has a ring that one end writes and the other reads (`ring`);
 //! in it are records (`record`) of what an end has posted (`outgoing`), which the other end completes
-//! (`incoming`); of long blocks the memory itself, which the other end copies (`direct`). `link` is one end of it, `driver` the transport. `beside` joins it with a transport to other machines.
+//! (`incoming`); of long blocks the memory itself, which the other end copies (`direct`). `link` is one end of it, `driver` the transport. `beside` joins it with a transport to other machines. `pipe` is a stream of bytes alone,
+//! for a transport that has its own frames.
 //!
 //! What the peer can write is hostile: its own segment, and memory that was exposed to it. Numbers in its segment are
 //! copied once and checked before they are used; this end's own positions are not kept where the peer could write
@@ -34,6 +35,7 @@ mod interleavings;
 mod link;
 mod offer;
 mod outgoing;
+mod pipe;
 mod receive;
 mod record;
 mod ring;
@@ -48,4 +50,5 @@ pub use beside::{Beside, BesideLink};
 pub use driver::ShmTransport;
 pub use error::ShmError;
 pub use offer::{OFFER_BYTES, Offer, ShmLink};
+pub use pipe::{PipeEnd, ShmPipe};
 pub use settings::ShmSettings;

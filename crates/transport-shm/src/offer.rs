@@ -140,18 +140,18 @@ impl fmt::Debug for ShmLink {
 }
 
 /// The end of a wait, and what for.
-struct Deadline {
+pub(crate) struct Deadline {
     until: Option<Instant>,
     what: &'static str,
 }
 
 impl Deadline {
-    fn new(timeout: Duration, what: &'static str) -> Self {
+    pub(crate) fn new(timeout: Duration, what: &'static str) -> Self {
         Self { until: Instant::now().checked_add(timeout), what }
     }
 
     /// Waits until a socket can be read. Errors: [`ShmError::TimedOut`]; the system's.
-    fn wait_for(&self, socket: BorrowedFd<'_>) -> Result<(), ShmError> {
+    pub(crate) fn wait_for(&self, socket: BorrowedFd<'_>) -> Result<(), ShmError> {
         loop {
             let rest = self.until.map(|until| until.saturating_duration_since(Instant::now()));
             let timeout = rest.and_then(|rest| Timespec::try_from(rest).ok());

@@ -18,7 +18,7 @@ use crate::record::{RECORD_BYTES, Record};
 /// How many bytes the owner has written to its ring.
 pub(crate) const WRITTEN_AT: usize = 0;
 /// How many bytes of the peer's ring the owner has consumed.
-const CONSUMED_AT: usize = 128;
+pub(crate) const CONSUMED_AT: usize = 128;
 /// Whether the owner sleeps: see [`crate::sleep`].
 pub(crate) const SLEEP_AT: usize = 256;
 /// A number that changes while the owner lives and polls.

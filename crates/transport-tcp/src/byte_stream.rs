@@ -24,6 +24,11 @@ pub trait ByteStream {
     /// Returns the socket of this stream, by which the process at the other end can be found if it is one of this machine;
     /// `None` if there is none.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Returns whether the owner knows of all bytes to read without trying to read them: so it is with memory that is looked at.
+    fn is_watched(&self) -> bool {
+        false
+    }
 }
 
 /// What has changed for a stream.

@@ -348,6 +348,22 @@ impl<S: ByteStream> Connections<S> {
         }
     }
 
+    /// Notes what `look` finds for each stream of a connection, which is told whether the last write has filled it. Returns whether the connection exists.
+    pub(crate) fn look(
+        &mut self,
+        id: ConnectionId,
+        look: impl Fn(&mut S, bool) -> Readiness,
+    ) -> bool {
+        let Some(connection) = self.all.get_mut(&id) else { return false };
+        for stream in &mut connection.streams {
+            let is_full = stream.is_full();
+            let readiness = look(&mut stream.bytes, is_full);
+            stream.on_ready(readiness);
+        }
+        self.enqueue(id);
+        true
+    }
+
     fn enqueue_endpoint(&mut self, id: EndpointId) {
         if let Some(&(connection, _)) = self.endpoints.get(&id) {
             self.enqueue(connection);
@@ -370,17 +386,20 @@ impl<S: ByteStream> Connections<S> {
         !self.ready.is_empty()
     }
 
-    /// Lets every stream try to read, if there are at most this many and none waits until it can write. Returns whether it did.
+    /// Lets every stream that needs events try to read, if there are at most this many and none of them waits until it can write.
+    /// Returns whether it did.
     pub(crate) fn retry_reads(&mut self, streams_max: usize) -> bool {
-        let streams: usize = self.all.values().map(|connection| connection.streams.len()).sum();
-        if streams > streams_max {
+        let streams = self.all.values().flat_map(|connection| &connection.streams);
+        if streams.filter(|stream| stream.needs_events()).count() > streams_max {
             return false;
         }
         for (&id, connection) in &mut self.all {
-            if connection.streams.iter().any(Stream::waits_to_write) {
+            let mut streams = connection.streams.iter_mut().filter(|stream| stream.needs_events());
+            if streams.any(|stream| stream.waits_to_write()) {
                 return false;
             }
-            connection.streams.iter_mut().for_each(Stream::retry_read);
+            let streams = connection.streams.iter_mut().filter(|stream| stream.needs_events());
+            streams.for_each(Stream::retry_read);
             if !connection.queued && connection.is_ready() {
                 connection.queued = true;
                 self.ready.push_back(id);

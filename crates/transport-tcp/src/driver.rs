@@ -15,11 +15,13 @@ use transport::{
 };
 
 use crate::{
+    byte_stream::Readiness,
     connections::{BLOCK_BYTES_MAX, Connections},
     counters::TcpCounters,
     event_queue::{EventQueue, Waited},
-    link::{ConnectionId, Kind, Sockets, TcpLink},
+    link::{ConnectionId, Kind, StreamKeys, TcpLink},
     settings::TcpSettings,
+    socket::Socket,
     stream::NewStream,
 };
 
@@ -42,7 +44,9 @@ const READS_WITHOUT_WAIT_MAX: u32 = 16;
 /// transport closes all sockets at once, without an ordered close: peers report [`transport::Cause::Lost`].
 pub struct TcpTransport {
     queue: EventQueue,
-    connections: Connections<TcpStream>,
+    connections: Connections<Socket>,
+    /// Those through shared memory, with some that have ended.
+    in_memory: Vec<ConnectionId>,
     origin: Instant,
     polls_without_wait: u32,
     /// The waker has ended a wait since the last [`TcpTransport::take_woken`].
@@ -60,6 +64,7 @@ impl TcpTransport {
         Ok(Self {
             queue: EventQueue::new()?,
             connections: Connections::new(settings),
+            in_memory: Vec::new(),
             origin: Instant::now(),
             polls_without_wait: 0,
             woken: false,
@@ -73,9 +78,16 @@ impl TcpTransport {
     }
 
     /// Returns a descriptor for waiting for this transport among others: readable when
-    /// [`Transport::poll`] would report something or could move bytes, or when the waker was used.
+    /// [`Transport::poll`] would report something or could move bytes, or when the waker was used. With links through memory
+    /// ([`TcpLink::through_memory`]) that needs [`TcpTransport::prepare_wait`].
     pub fn event_queue(&self) -> BorrowedFd<'_> {
         self.queue.descriptor()
+    }
+
+    /// Before each wait for [`TcpTransport::event_queue`]: has peers that share memory wake this end. [`Watched::next_tick`] is to be
+    /// asked afterwards.
+    pub fn prepare_wait(&mut self) {
+        self.look(Socket::doze);
     }
 
     /// Returns whether a poll has consumed a use of the waker since the last call; for a transport
@@ -103,28 +115,52 @@ impl TcpTransport {
     /// Errors: the system refuses a socket option (which is named), or cannot poll one more socket.
     fn streams_of(
         &mut self,
-        sockets: Sockets,
-    ) -> Result<(ConnectionId, Vec<NewStream<TcpStream>>), PostError> {
-        let system = |error: io::Error| PostError::System(error.to_string());
+        kind: Kind,
+    ) -> Result<(ConnectionId, Vec<NewStream<Socket>>), PostError> {
         let id = self.connections.next_connection();
-        for (socket, _) in &sockets {
-            self.connections.settings().prepare(socket).map_err(system)?;
-        }
-        let mut streams = Vec::with_capacity(sockets.len());
-        for (index, (socket, keys)) in sockets.into_iter().enumerate() {
-            let copies_directly = self.connections.settings().copies_directly(&socket);
-            let mut bytes = TcpStream::from_std(socket);
-            self.queue.add(&mut bytes, id, index).map_err(system)?;
-            streams.push(NewStream { bytes, keys, copies_directly });
+        let streams: Vec<_> = match kind {
+            Kind::Streams(sockets) => sockets
+                .into_iter()
+                .map(|(socket, keys)| self.stream(socket, keys, Socket::Tcp))
+                .collect::<Result<_, _>>()?,
+            Kind::Memory(socket, pipe) => {
+                self.in_memory.push(id);
+                let memory = |connection| Socket::Memory(pipe, connection);
+                vec![self.stream(socket, None, memory)?]
+            }
+            Kind::Reserved(..) => return Err(PostError::System("it is shared already".into())),
+        };
+        for (index, stream) in streams.iter().enumerate() {
+            let added = self.queue.add(stream.bytes.signal(), id, index);
+            added.map_err(|error| PostError::System(error.to_string()))?;
         }
         Ok((id, streams))
     }
 
+    /// Errors: the system refuses a socket option, which is named.
+    fn stream(
+        &self,
+        socket: std::net::TcpStream,
+        keys: Option<StreamKeys>,
+        through: impl FnOnce(TcpStream) -> Socket,
+    ) -> Result<NewStream<Socket>, PostError> {
+        let settings = self.connections.settings();
+        settings.prepare(&socket).map_err(|error| PostError::System(error.to_string()))?;
+        let copies_directly = settings.copies_directly(&socket);
+        Ok(NewStream { bytes: through(TcpStream::from_std(socket)), keys, copies_directly })
+    }
+
+    /// Notes what is found for streams through shared memory.
+    fn look(&mut self, look: impl Fn(&mut Socket, bool) -> Readiness) {
+        let connections = &mut self.connections;
+        self.in_memory.retain(|&id| connections.look(id, &look));
+    }
+
     /// Closes the sockets of connections that have ended.
     fn close_ended(&mut self) {
-        for mut socket in self.connections.take_closed() {
+        for socket in self.connections.take_closed() {
             self.connections.settings().bound_unsent(&socket);
-            self.queue.remove(&mut socket);
+            self.queue.remove(socket.signal());
         }
     }
 
@@ -149,8 +185,14 @@ impl TcpTransport {
     }
 
     /// Polls the event queue, waiting up to `timeout`. Returns whether the waker was used.
-    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+    fn wait(&mut self, mut timeout: Option<Duration>) -> bool {
         self.polls_without_wait = 0;
+        if timeout != Some(Duration::ZERO) && !self.in_memory.is_empty() {
+            self.look(Socket::doze);
+            if self.connections.is_ready() {
+                timeout = Some(Duration::ZERO);
+            }
+        }
         let connections = &mut self.connections;
         let waited = self.queue.wait(timeout, |id, stream, readiness| {
             connections.on_ready(id, stream, readiness);
@@ -164,6 +206,7 @@ impl TcpTransport {
         self.connections.counters.waits += waited.calls;
         self.connections.counters.wakeups += u64::from(waited.is_woken);
         self.woken |= waited.is_woken;
+        self.look(Socket::wake);
         waited.is_woken
     }
 
@@ -174,6 +217,46 @@ impl TcpTransport {
         }
         let when = until.into_iter().chain(self.connections.poll_timeout()).min()?;
         Some(when.saturating_sub(now))
+    }
+
+    /// Polls, without what those need who wait elsewhere.
+    fn make_progress(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        let mut now = self.now();
+        let until = now.checked_add(wait);
+        // Posts are written first; if that completes something, the event queue need not be polled.
+        self.serve(now);
+        let may_return = !self.connections.is_tick_due(now);
+        if may_return && wait.is_zero() && self.read_all(now) {
+            self.connections.hand_out(completions);
+            return;
+        }
+        if may_return
+            && self.connections.has_news(now)
+            && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX
+        {
+            self.polls_without_wait += 1;
+            self.connections.hand_out(completions);
+            return;
+        }
+        loop {
+            let timeout = self.timeout(now, until);
+            let mut woken = self.wait(timeout);
+            if !wait.is_zero() {
+                now = self.now();
+                if self.connections.is_tick_due(now) {
+                    // This thread may not have run since the wait, and what came meanwhile is no silence.
+                    woken |= self.wait(Some(Duration::ZERO));
+                }
+            }
+            self.connections.serve(now);
+            self.connections.handle_timeout(now);
+            self.close_ended();
+            let over = until.is_some_and(|until| now >= until);
+            if woken || over || self.connections.has_news(now) {
+                self.connections.hand_out(completions);
+                return;
+            }
+        }
     }
 }
 
@@ -202,11 +285,10 @@ impl Transport for TcpTransport {
     /// poll one more socket.
     fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
         let peer = link.peer();
-        let sockets = match link.kind {
-            Kind::Streams(sockets) => sockets,
-            Kind::Reserved(endpoint) => return self.connections.open_reserved(endpoint),
-        };
-        let (connection, streams) = self.streams_of(sockets)?;
+        if let Kind::Reserved(endpoint, _) = link.kind {
+            return self.connections.open_reserved(endpoint);
+        }
+        let (connection, streams) = self.streams_of(link.kind)?;
         let (count, now) = (streams.len(), self.now());
         let endpoint = self.connections.open(connection, streams, now);
         tracing::debug!(endpoint = endpoint.0, streams = count, ?peer, "opened");
@@ -253,41 +335,12 @@ impl Transport for TcpTransport {
     /// Waits in steps of a millisecond, rounded up: the event queue has no finer resolution.
     fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         self.connections.counters.polls += 1;
-        let mut now = self.now();
-        let until = now.checked_add(wait);
-        // Posts are written first; if that completes something, the event queue need not be polled.
-        self.serve(now);
-        let may_return = !self.connections.is_tick_due(now);
-        if may_return && wait.is_zero() && self.read_all(now) {
-            self.connections.hand_out(completions);
-            return;
+        if !self.is_watched {
+            self.look(Socket::look);
         }
-        if may_return
-            && self.connections.has_news(now)
-            && self.polls_without_wait < POLLS_WITHOUT_WAIT_MAX
-        {
-            self.polls_without_wait += 1;
-            self.connections.hand_out(completions);
-            return;
-        }
-        loop {
-            let timeout = self.timeout(now, until);
-            let mut woken = self.wait(timeout);
-            if !wait.is_zero() {
-                now = self.now();
-                if self.connections.is_tick_due(now) {
-                    // This thread may not have run since the wait, and what came meanwhile is no silence.
-                    woken |= self.wait(Some(Duration::ZERO));
-                }
-            }
-            self.connections.serve(now);
-            self.connections.handle_timeout(now);
-            self.close_ended();
-            let over = until.is_some_and(|until| now >= until);
-            if woken || over || self.connections.has_news(now) {
-                self.connections.hand_out(completions);
-                return;
-            }
+        self.make_progress(completions, wait);
+        if self.is_watched {
+            self.look(Socket::doze);
         }
     }
 
@@ -307,6 +360,7 @@ impl Watched for TcpTransport {
     /// Returns the descriptor of [`TcpTransport::event_queue`].
     fn watch(&mut self) -> io::Result<OwnedFd> {
         self.is_watched = true;
+        self.look(Socket::doze);
         self.queue.descriptor().try_clone_to_owned()
     }
 

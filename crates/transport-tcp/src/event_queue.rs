@@ -2,12 +2,12 @@
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
     sync::Arc,
     time::Duration,
 };
 
-use mio::{Interest, net::TcpStream};
+use mio::{Interest, unix::SourceFd};
 use transport::Waker;
 
 use crate::{
@@ -59,19 +59,21 @@ impl EventQueue {
     /// Adds the socket of a stream. Errors: the system cannot poll one more socket.
     pub(crate) fn add(
         &mut self,
-        socket: &mut TcpStream,
+        socket: BorrowedFd<'_>,
         connection: ConnectionId,
         stream: usize,
     ) -> io::Result<()> {
         let interests = Interest::READABLE | Interest::WRITABLE;
-        self.queue.registry().register(socket, join(connection, stream), interests)?;
+        let descriptor = socket.as_raw_fd();
+        let mut socket = SourceFd(&descriptor);
+        self.queue.registry().register(&mut socket, join(connection, stream), interests)?;
         self.sockets += 1;
         Ok(())
     }
 
     /// Removes a socket that is closed next: closing the descriptor removes it only if it has no duplicate.
-    pub(crate) fn remove(&mut self, socket: &mut TcpStream) {
-        let _ = self.queue.registry().deregister(socket);
+    pub(crate) fn remove(&mut self, socket: BorrowedFd<'_>) {
+        let _ = self.queue.registry().deregister(&mut SourceFd(&socket.as_raw_fd()));
         self.sockets = self.sockets.saturating_sub(1);
     }
 

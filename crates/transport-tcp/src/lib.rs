@@ -10,6 +10,8 @@
 //! stream of its connection (`connection`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
 //! into the posted memory, several segments by one call (`incoming`, `segment_read`, `wire`) -> completion (`reports`).
 //!
+//! Between processes of one machine bytes may pass through memory in place of a socket ([`TcpLink::through_memory`]).
+//!
 //! All but `driver`, `event_queue`, `socket`, `settings` and `neighbour` is pure (`connections`): it reads and writes streams of
 //! bytes (`byte_stream`), which the driver makes of sockets, and time is an argument. `./dev sim --wire` runs it over
 //! simulated ones, which the feature `simulation` makes possible.

@@ -6,6 +6,7 @@ use std::{
 };
 
 use transport::EndpointId;
+use transport_shm::ShmPipe;
 use zeroize::Zeroizing;
 
 use crate::record::{Opener, Sealer};
@@ -32,8 +33,17 @@ pub(crate) type Sockets = Vec<(TcpStream, Option<StreamKeys>)>;
 #[derive(Debug)]
 pub(crate) enum Kind {
     Streams(Sockets),
+    /// Through shared memory, between the processes at the ends of this connection.
+    Memory(TcpStream, Box<ShmPipe>),
     /// A channel of a shared connection.
-    Reserved(EndpointId),
+    Reserved(EndpointId, Carrier),
+}
+
+/// What the bytes of a shared connection pass through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Carrier {
+    Sockets,
+    Memory,
 }
 
 /// The keys of one stream: without them, bytes on the stream cannot be read, and changing, repeating or removing them is
@@ -85,6 +95,20 @@ impl TcpLink {
         Self::with_keys(streams.into_iter().map(|(stream, keys)| (stream, Some(keys))).collect())
     }
 
+    /// Makes a link between two processes of one machine whose bytes pass through shared memory, which nobody else can access. The
+    /// connection stays open without being used, and identifies the processes where one copies blocks out of the memory of the
+    /// other ([`crate::TcpSettings::direct_copies`]).
+    #[must_use]
+    pub fn through_memory(connection: TcpStream, pipe: ShmPipe) -> Self {
+        Self { kind: Kind::Memory(connection, Box::new(pipe)) }
+    }
+
+    /// Returns whether the bytes of this link, or of the connection of which it is a channel, pass through shared memory.
+    #[must_use]
+    pub fn is_through_memory(&self) -> bool {
+        matches!(self.kind, Kind::Memory(..) | Kind::Reserved(_, Carrier::Memory))
+    }
+
     fn with_keys(streams: Vec<(TcpStream, Option<StreamKeys>)>) -> Result<Self, LinkError> {
         if (1..=STREAMS_MAX).contains(&streams.len()) {
             Ok(Self { kind: Kind::Streams(streams) })
@@ -96,8 +120,12 @@ impl TcpLink {
     /// Returns the address of the other end, if this is a connection of its own and is connected.
     #[must_use]
     pub fn peer(&self) -> Option<SocketAddr> {
-        let Kind::Streams(sockets) = &self.kind else { return None };
-        sockets.first().and_then(|(socket, _)| socket.peer_addr().ok())
+        let socket = match &self.kind {
+            Kind::Streams(sockets) => &sockets.first()?.0,
+            Kind::Memory(socket, _) => socket,
+            Kind::Reserved(..) => return None,
+        };
+        socket.peer_addr().ok()
     }
 }
 

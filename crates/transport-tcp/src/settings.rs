@@ -75,7 +75,7 @@ pub struct TcpSettings {
     /// lets them read each other's memory, and there is no [`TcpSettings::rate_max`]; otherwise blocks are sent through the socket.
     /// May differ between members. docs/decisions/one-machine.md.
     ///
-    /// With false, members of a team do not share memory either.
+    /// With false, members of groups and teams do not share memory either.
     pub direct_copies: bool,
 }
 

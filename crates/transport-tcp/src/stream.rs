@@ -162,9 +162,19 @@ impl<S: ByteStream> Stream<S> {
         self.readable = true;
     }
 
+    /// Returns whether bytes to read are told of by events alone.
+    pub(crate) fn needs_events(&self) -> bool {
+        !self.bytes.is_watched()
+    }
+
     /// Marks the stream as readable, so that the next round tries.
     pub(crate) fn retry_read(&mut self) {
         self.readable = true;
+    }
+
+    /// Returns whether no bytes are accepted, as far as is known.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.writable
     }
 
     /// Returns whether there are bytes to write that the socket did not accept.

@@ -1,12 +1,13 @@
-//! The contract of [`transport::Transport`] over loopback, with every kind of link, through sockets and by direct copies.
+//! The contract of [`transport::Transport`] over loopback, with every kind of link, through sockets, shared memory and by direct
+//! copies.
 
-use std::{cell::Cell, time::Duration};
+use std::{cell::Cell, io, time::Duration};
 
 use transport::Transport;
 use transport_contract::{Harness, Network};
-use transport_tcp::{SharedConnections, TcpSettings, TcpTransport};
+use transport_tcp::{SharedConnections, TcpLink, TcpSettings, TcpTransport};
 
-use crate::common::{self, Protection, protected_pair};
+use crate::common::{self, Protection, memory_pair, protected_pair};
 
 /// Transports on this machine, each pair connected by `streams` streams.
 struct Loopback {
@@ -14,6 +15,8 @@ struct Loopback {
     streams: usize,
     settings: TcpSettings,
     protection: Protection,
+    /// Bytes pass through shared memory with rings of this length.
+    ring_bytes: Option<usize>,
     /// Blocks are copied out of the sender's memory.
     is_direct: bool,
     /// Whether the clause is the one about silence. In others nobody is silent, however long the machine lets ends wait.
@@ -35,9 +38,7 @@ impl Harness for Loopback {
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
         let transports = (0..members).map(|_| self.transport()).collect();
-        let mut network = Network::connected(transports, |_, _| {
-            protected_pair(self.address, self.streams, self.protection).unwrap()
-        });
+        let mut network = Network::connected(transports, |_, _| self.pair().unwrap());
         if self.is_direct {
             let mut transports: Vec<_> = network.members.iter_mut().flatten().collect();
             let streams = (self.streams * (members - 1)) as u64;
@@ -66,8 +67,29 @@ impl Harness for Loopback {
 impl Loopback {
     fn new(address: &'static str, streams: usize, settings: TcpSettings) -> Self {
         let settings = settings.drain_timeout(Duration::from_secs(1)).direct_copies(false);
-        let (protection, is_direct) = (Protection::None, false);
-        Self { address, streams, settings, protection, is_direct, is_about_silence: false.into() }
+        Self {
+            address,
+            streams,
+            settings,
+            protection: Protection::None,
+            ring_bytes: None,
+            is_direct: false,
+            is_about_silence: false.into(),
+        }
+    }
+
+    /// Through shared memory.
+    fn memory(ring_bytes: usize) -> Self {
+        let ring_bytes = Some(ring_bytes);
+        Self { ring_bytes, ..Self::new("127.0.0.1", 1, TcpSettings::default()) }
+    }
+
+    /// Returns the two ends of a link.
+    fn pair(&self) -> io::Result<(TcpLink, TcpLink)> {
+        match self.ring_bytes {
+            Some(ring_bytes) => memory_pair(ring_bytes),
+            None => protected_pair(self.address, self.streams, self.protection),
+        }
     }
 
     /// Takes the clause for which networks are made next.
@@ -163,6 +185,24 @@ mod limited_and_encrypted {
     transport_contract::contract_tests!(Loopback::protected(1, settings(), Protection::Encrypted));
 }
 
+mod memory {
+    transport_contract::contract_tests!(super::Loopback::memory(1 << 18));
+}
+
+/// Nearly every read and write ends inside a frame.
+mod little_memory {
+    transport_contract::contract_tests!(super::Loopback::memory(16 << 10));
+}
+
+mod memory_and_direct {
+    use super::{Loopback, Protection};
+
+    transport_contract::contract_tests!(Loopback {
+        ring_bytes: Some(1 << 18),
+        ..Loopback::direct(1, Protection::None)
+    });
+}
+
 mod direct {
     use super::{Loopback, Protection};
 
@@ -199,10 +239,9 @@ impl Harness for Channels {
 
     fn network(&mut self, members: usize) -> Network<TcpTransport> {
         let mut transports: Vec<_> = (0..members).map(|_| self.0.transport()).collect();
-        let Self(Loopback { address, streams, protection, .. }) = &*self;
         let mut endpoints = vec![vec![None; members]; members];
         for (left, right) in (0..members).flat_map(|l| (l + 1..members).map(move |r| (l, r))) {
-            let links = protected_pair(address, *streams, *protection).unwrap();
+            let links = self.0.pair().unwrap();
             let ends = [(left, links.0), (right, links.1)].map(|(at, link)| {
                 let transport = &mut transports[at];
                 let shared = transport.share(link).unwrap();
@@ -214,7 +253,7 @@ impl Harness for Channels {
         }
         if self.0.is_direct {
             let mut transports: Vec<_> = transports.iter_mut().collect();
-            let streams = (*streams * (members - 1)) as u64;
+            let streams = (self.0.streams * (members - 1)) as u64;
             assert!(common::become_neighbours(&mut transports, streams));
         }
         Network { members: transports.into_iter().map(Some).collect(), endpoints }
@@ -283,4 +322,25 @@ mod shared_direct_and_unprotected {
     use super::{Channels, Loopback, Protection};
 
     transport_contract::contract_tests!(Channels(Loopback::direct(1, Protection::None)));
+}
+
+mod shared_memory {
+    use super::{Channels, Loopback};
+
+    transport_contract::contract_tests!(Channels(Loopback::memory(1 << 18)));
+}
+
+mod little_shared_memory {
+    use super::{Channels, Loopback};
+
+    transport_contract::contract_tests!(Channels(Loopback::memory(16 << 10)));
+}
+
+mod shared_memory_and_direct {
+    use super::{Channels, Loopback, Protection};
+
+    transport_contract::contract_tests!(Channels(Loopback {
+        ring_bytes: Some(1 << 18),
+        ..Loopback::direct(1, Protection::None)
+    }));
 }

@@ -8,6 +8,7 @@ mod direct;
 mod hostile;
 mod limits;
 mod link_local;
+mod memory;
 mod processes;
 mod protected;
 mod rate;

@@ -1,7 +1,7 @@
 //! Endpoints that share a connection.
 
 use std::{
-    array,
+    array, iter,
     time::{Duration, Instant},
 };
 
@@ -27,13 +27,18 @@ struct Pair {
 }
 
 impl Pair {
-    /// Pairs whose connections have this many streams, protected and not.
+    /// Pairs whose connections have this many streams, protected and not, and one through shared memory.
     fn each(streams: usize) -> impl Iterator<Item = Self> {
-        KINDS.into_iter().map(move |protection| Self::new(streams, protection))
+        let of_kinds = KINDS.into_iter().map(move |protection| Self::new(streams, protection));
+        of_kinds.chain(iter::once_with(|| Self::of(memory_pair(1 << 16).unwrap())))
     }
 
     fn new(streams: usize, protection: Protection) -> Self {
-        let (one, other) = protected_pair("127.0.0.1", streams, protection).unwrap();
+        Self::of(protected_pair("127.0.0.1", streams, protection).unwrap())
+    }
+
+    fn of(links: (TcpLink, TcpLink)) -> Self {
+        let (one, other) = links;
         let settings = patient().drain_timeout(Duration::from_secs(2)).direct_copies(false);
         let mut transports = [transport(&settings), transport(&settings)];
         let connections = [transports[0].share(one).unwrap(), transports[1].share(other).unwrap()];

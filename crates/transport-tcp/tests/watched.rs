@@ -4,6 +4,7 @@ use std::{os::fd::OwnedFd, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use transport::{Completion, Transport, Watched};
+use transport_tcp::TcpLink;
 
 use crate::common::*;
 
@@ -15,7 +16,16 @@ fn is_readable(descriptor: &OwnedFd, wait: Duration) -> bool {
 /// Else who waits for it would poll again and again for nothing.
 #[test]
 fn one_poll_takes_all_events_that_it_reports() {
-    let (left, right) = link_pair("127.0.0.1", 1).unwrap();
+    one_poll_takes_all_events(link_pair("127.0.0.1", 1).unwrap());
+}
+
+#[test]
+fn one_poll_takes_all_events_of_memory_that_it_reports() {
+    one_poll_takes_all_events(memory_pair(4096).unwrap());
+}
+
+fn one_poll_takes_all_events(links: (TcpLink, TcpLink)) {
+    let (left, right) = links;
     let (mut here, mut there) = (transport(&patient()), transport(&patient()));
     let (_, peer) = (here.open(left).unwrap(), there.open(right).unwrap());
     let descriptor = here.watch().unwrap();

@@ -128,7 +128,8 @@ impl SwitchTransport {
     }
 
     /// Waits until there may be something to do, at most until the given time.
-    fn sleep(&self, until: Option<Instant>, now: Instant) {
+    fn sleep(&mut self, until: Option<Instant>, now: Instant) {
+        self.tcp.prepare_wait();
         let left = |at: Instant| at.saturating_duration_since(now);
         let groups = self.groups.values().filter_map(|group| group.wakes_in(now));
         let times = groups.chain(until.map(left)).chain(self.tcp.next_tick().map(left));

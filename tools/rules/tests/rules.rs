@@ -20,7 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("transport-contract", &["transport"]),
     ("transport-shm", &["transport"]),
     ("transport-sim", &["transport"]),
-    ("transport-tcp", &["transport"]),
+    ("transport-tcp", &["transport", "transport-shm"]),
     ("transport-fabric", &["transport", "transport-tcp"]),
     (
         "transport-switch",

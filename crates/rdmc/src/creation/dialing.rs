@@ -20,7 +20,7 @@ use super::{
 use crate::{
     Error,
     commands::{Command, Commands},
-    network::tcp_link,
+    network::shared_link,
     own_link::{Offers, OwnLink},
 };
 
@@ -128,6 +128,14 @@ impl Connecting {
         }
     }
 
+    /// Makes offers of shared memory in place of such a connection.
+    pub(super) fn offers(&self, sharing: Option<Sharing>) -> Offers {
+        match sharing {
+            Some(Sharing { streams: 1, .. }) => Offers::SharedMemory(self.tcp.clone()),
+            _ => Offers::Tcp,
+        }
+    }
+
     /// Makes a connection once. The inner error is that of a connection on which something was asked.
     fn ask(
         &self,
@@ -140,14 +148,18 @@ impl Connecting {
         let streams = sharing.map_or(dial.asks.streams(), |sharing| sharing.streams);
         let mut channels = self.open(dial, streams, deadline, interruption)?;
         let ours = dial.offers.make(&channels[0])?;
+        let memory = self.offers(sharing).make(&channels[0])?;
         let own = || {
             Purpose::Own(match dial.asks.clone() {
                 Asks::Link(request) => Asks::Link(Request { offer: ours.bytes(), ..request }),
                 question => question,
             })
         };
-        let first =
-            sharing.map_or_else(own, |sharing| Purpose::Share { sharing, address: dial.own });
+        let first = sharing.map_or_else(own, |sharing| Purpose::Share {
+            sharing,
+            address: dial.own,
+            offer: memory.bytes(),
+        });
         let mut asked = introduce(&mut channels, first, deadline);
         if matches!(asked, Ok(Response::Apart)) {
             asked = channels[0]
@@ -160,8 +172,11 @@ impl Connecting {
         };
         let refused = |cause| Error::Member { member, address: dial.address, cause };
         match (response, sharing, &dial.asks) {
-            (Response::Shared, Some(sharing), _) => {
-                let link = tcp_link(channels, sharing.protection).map_err(refused)?;
+            (Response::Shared { offer: answer }, Some(sharing), _) => {
+                let pipe = memory.answered(answer, deadline).map_err(refused)?.begin_pipe();
+                let pipe = pipe.map_err(|error| refused(error.to_string()))?;
+                let link = shared_link(channels, pipe, sharing.protection, deadline);
+                let link = link.map_err(refused)?;
                 let (address, dial) = (dial.address, Some(dial.number));
                 Ok(Ok(Step::Connected { link, address, from: address.ip(), dial }))
             }

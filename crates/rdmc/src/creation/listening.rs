@@ -18,7 +18,7 @@ use super::{
     messages::{Hello, Purpose, Response},
     steps::Step,
 };
-use crate::{Error, commands::Command, network::tcp_link};
+use crate::{Error, commands::Command, network::shared_link};
 
 /// How long another context may take to say what it wants, and to make all streams.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -113,14 +113,24 @@ impl Answering {
         let Some((mut channels, purpose)) = complete else { return Ok(()) };
         let asks = match purpose {
             Purpose::Own(asks) => asks,
-            Purpose::Share { sharing, address } if self.connecting.sharing == Some(sharing) => {
+            Purpose::Share { sharing, address, offer }
+                if self.connecting.sharing == Some(sharing) =>
+            {
                 let options =
                     channels.iter().try_for_each(|it| self.connecting.tcp.set_options(it));
                 if let Err(error) = options {
                     return Ok(channels[0].send(&Response::Refused(error.to_string()), deadline)?);
                 }
-                channels[0].send(&Response::Shared, deadline)?;
-                let link = tcp_link(channels, sharing.protection)
+                let offers = self.connecting.offers(Some(sharing));
+                let (carrier, answer) = offers.accept(&channels[0], offer)?;
+                // Before it is promised.
+                let pipe = carrier.begin_pipe();
+                let pipe =
+                    pipe.inspect_err(|error| tracing::debug!(%peer, %error, "no shared memory"));
+                let pipe = pipe.ok().flatten();
+                let offer = pipe.as_ref().map_or_else(Vec::new, |_| answer);
+                channels[0].send(&Response::Shared { offer }, deadline)?;
+                let link = shared_link(channels, pipe, sharing.protection, deadline)
                     .map_err(|cause| Error::Peer { address, cause })?;
                 return self.tell(Step::Connected { link, address, from: peer.ip(), dial: None });
             }

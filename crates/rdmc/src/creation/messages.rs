@@ -35,6 +35,8 @@ pub(crate) enum Purpose {
         sharing: Sharing,
         /// At which others connect to the context that has made the connection.
         address: SocketAddr,
+        /// The offer of shared memory in its place.
+        offer: Vec<u8>,
     },
 }
 
@@ -75,7 +77,10 @@ pub(crate) enum Response {
     },
     Refused(String),
     /// The connection is shared.
-    Shared,
+    Shared {
+        /// The answer to the offer of shared memory.
+        offer: Vec<u8>,
+    },
     /// Connections are not shared there, or not such as these.
     Apart,
     Chose(RootChoice),

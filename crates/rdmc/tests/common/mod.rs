@@ -5,6 +5,8 @@
 //! take the addresses in turn.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod processes;
+
 use std::{
     env, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},

@@ -7,7 +7,7 @@ use transport::{
 
 use super::TcpTransport;
 use crate::{
-    link::{ConnectionId, Kind, TcpLink},
+    link::{Carrier, ConnectionId, Kind, TcpLink},
     posted_send::CUT_THROUGH_BLOCK_BYTES_MIN,
     shared::{SharedConnections, SharedEvent},
 };
@@ -59,11 +59,7 @@ impl CutThroughSends for TcpTransport {
 
 impl SharedConnections for TcpTransport {
     fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError> {
-        let sockets = match link.kind {
-            Kind::Streams(sockets) => sockets,
-            Kind::Reserved(_) => return Err(PostError::System("it is shared already".into())),
-        };
-        let (id, streams) = self.streams_of(sockets)?;
+        let (id, streams) = self.streams_of(link.kind)?;
         let now = self.now();
         tracing::debug!(connection = id.0, streams = streams.len(), "shared");
         self.connections.share(id, streams, now);
@@ -72,18 +68,20 @@ impl SharedConnections for TcpTransport {
 
     fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<TcpLink, PostError> {
         let endpoint = self.connections.reserve(connection, channel)?;
-        Ok(TcpLink { kind: Kind::Reserved(endpoint) })
+        let is_memory = self.in_memory.contains(&connection);
+        let carrier = if is_memory { Carrier::Memory } else { Carrier::Sockets };
+        Ok(TcpLink { kind: Kind::Reserved(endpoint, carrier) })
     }
 
     fn is_wanted(&mut self, link: &TcpLink) -> bool {
         match link.kind {
-            Kind::Reserved(endpoint) => self.connections.is_wanted(endpoint),
-            Kind::Streams(_) => true,
+            Kind::Reserved(endpoint, _) => self.connections.is_wanted(endpoint),
+            _ => true,
         }
     }
 
     fn release(&mut self, link: TcpLink) {
-        if let Kind::Reserved(endpoint) = link.kind {
+        if let Kind::Reserved(endpoint, _) = link.kind {
             let now = self.now();
             self.connections.release(endpoint, now);
         }

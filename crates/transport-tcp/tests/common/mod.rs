@@ -14,6 +14,7 @@ use rustix::process::geteuid;
 use socket2::SockRef;
 pub use testing::skipped;
 use transport::{Completion, EndpointId, Region, Token, Transport};
+use transport_shm::{Offer, PipeEnd, ShmLink, ShmPipe};
 use transport_tcp::{StreamKeys, TcpLink, TcpSettings, TcpTransport};
 
 /// No test waits longer than this for anything.
@@ -59,6 +60,22 @@ pub fn protected_pair(
     let pairs = (0..streams).map(|_| stream_pair(address)).collect::<io::Result<Vec<_>>>()?;
     let (left, right): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     Ok((link(left, protection, true), link(right, protection, false)))
+}
+
+/// Returns both ends of a pipe of shared memory.
+pub fn pipe_pair(ring_bytes: usize) -> [ShmPipe; 2] {
+    let offer = Offer::make().unwrap();
+    let one = ShmLink::connect(offer.bytes()).unwrap();
+    let ends = [one, offer.accept(PATIENCE).unwrap()];
+    let ends = ends.map(|link| PipeEnd::begin(link, ring_bytes).unwrap());
+    ends.map(|end| end.finish(PATIENCE).unwrap())
+}
+
+/// Returns both ends of a link through shared memory.
+pub fn memory_pair(ring_bytes: usize) -> io::Result<(TcpLink, TcpLink)> {
+    let (left, right) = stream_pair("127.0.0.1")?;
+    let [one, other] = pipe_pair(ring_bytes);
+    Ok((TcpLink::through_memory(left, one), TcpLink::through_memory(right, other)))
 }
 
 /// Timeouts for tests of other things: failing memory is detected in half a second, and a machine
