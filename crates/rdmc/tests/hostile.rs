@@ -168,7 +168,8 @@ fn without_protection_flipped_bits_arrive() {
 #[test]
 fn without_protection_changed_requests_make_no_group() {
     let mut lost = 0;
-    for at in (400_usize..600).step_by(50) {
+    // Behind the handshake.
+    for at in (1_500_usize..2_000).step_by(50) {
         for way in [true, false] {
             // From here on everything is changed, also on connections that are made again.
             let meddle = move |to_listener, from: usize, bytes: &mut [u8]| {
@@ -191,9 +192,10 @@ fn without_protection_changed_requests_make_no_group() {
 #[test]
 fn a_tampered_handshake_makes_no_link() {
     // The connector sends more than the listener; its request is the last message changed here.
-    for (to_listener, places) in
-        [(true, &[0, 4, 20, 100, 250, 400][..]), (false, &[0, 4, 20, 100, 250])]
-    {
+    for (to_listener, places) in [
+        (true, &[0, 4, 20, 100, 250, 1_000, 1_400, 1_650][..]),
+        (false, &[0, 4, 20, 100, 250, 1_300]),
+    ] {
         for &at in places {
             let (world, _relay) =
                 world(2, Protection::default(), 1, |to| Relay::before(to, flip(to_listener, at)));
