@@ -124,6 +124,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "schedule",
             "transport",
             "transport-fabric",
+            "transport-shm",
             "transport-sim",
             "transport-tcp",
             "files",
