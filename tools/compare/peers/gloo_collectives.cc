@@ -104,8 +104,6 @@ static int run(char **argv) {
   const auto algorithm = strcmp(argv[11], "bcube") == 0 ? Algorithm::BCUBE : Algorithm::UNSPECIFIED;
   Member member{context, algorithm, std::vector<float>(room / 4), std::vector<float>(room / 4),
                 open_barrier(argv[6], rank, ranks)};
-  // Its transport has a thread, which needs a processor to complete what is on its way.
-  member.shared.yields = 1;
   std::vector<std::vector<uint64_t>> times;
   for (int index = 0; index < count; index++) times.push_back(member.measure(cells[index], rule));
   // Printed in the end: it takes processor time, which others need.

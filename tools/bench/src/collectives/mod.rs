@@ -83,7 +83,8 @@ fn notes(report: &mut Report, load: &str, tools: &Tools, barrier: Barrier) {
     );
     report.note(match barrier {
         Barrier::Shared => {
-            "Before each repeat members pass their program's barrier, then one in shared memory, the same for all programs."
+            "Before each repeat members pass their program's barrier, then one in shared memory, the same for all programs but \
+             Gloo, whose threads that would disturb."
         }
         Barrier::Own => {
             "Before each repeat members pass their program's barrier: what is left of it, and who leaves it first, are measured too."
