@@ -24,9 +24,6 @@ const POLLING: Duration = Duration::from_micros(100);
 /// other program, too, may keep for milliseconds the processor that was given to it.
 type Pause = fn();
 
-/// How many looks at memory there are between two polls, which read the clock, rings and sockets.
-const GLANCES: u32 = 50;
-
 /// The interval at which the background thread polls an idle team, for heartbeats and to close the
 /// links of a failed team.
 const IDLE_TICK: Duration = Duration::from_millis(20);
@@ -446,11 +443,12 @@ fn wait<T: Transport>(
     interrupt: &Interrupt,
     pause: Pause,
 ) -> Result<(), Error> {
-    if glance(team, goal, memory, pause)? {
-        return Ok(());
-    }
     let mut moved = (team.moved_at(), Instant::now());
     while !goal.is_reached(team)? {
+        // A poll takes longer. Others are not put off: it brings the words by which they free slots.
+        if team.shows_writes() && team.glance(memory) {
+            continue;
+        }
         team.progress(memory, Duration::ZERO);
         // After the poll, which consumes the wake of an abort. A later abort wakes the next poll, even if that sleeps.
         if let Some(reason) = interrupt.aborted.get() {
@@ -464,7 +462,6 @@ fn wait<T: Transport>(
             moved = (team.moved_at(), now);
         } else if now < moved.1 + POLLING {
             pause();
-            glance(team, goal, memory, pause)?;
         } else if goal.is_reached(team)? {
             // By a word, which does not count as a move.
             break;
@@ -478,25 +475,6 @@ fn wait<T: Transport>(
         }
     }
     Ok(())
-}
-
-/// Looks at memory for a while where others' writes show there. Returns whether the goal is reached. Errors: the team has
-/// failed.
-fn glance<T: Transport>(
-    team: &mut Team<T>,
-    goal: Goal,
-    memory: &mut [u8],
-    pause: Pause,
-) -> Result<bool, Error> {
-    if team.shows_writes() {
-        for _ in 0..GLANCES {
-            if team.glance(memory) && goal.is_reached(team)? {
-                return Ok(true);
-            }
-            pause();
-        }
-    }
-    goal.is_reached(team)
 }
 
 #[cfg(test)]
