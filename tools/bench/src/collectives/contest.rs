@@ -58,7 +58,7 @@ impl Entry {
         interrupt: &Interrupt,
     ) -> Outcome<Vec<Statistics>> {
         let shared = match rules.barrier {
-            // Its members sleep while their threads work, which members that poll memory would take the processors from.
+            // Gloo works on threads of its own, which starve beside members that poll memory.
             Barrier::Shared if matches!(self.contender, Contender::Gloo { .. }) => None,
             Barrier::Shared if self.contender.is_own() => Some(BarrierMemory::own()?),
             Barrier::Shared => Some(BarrierMemory::file(&tools.workspace.meeting()?)?),
