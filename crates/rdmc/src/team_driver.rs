@@ -445,7 +445,7 @@ fn wait<T: Transport>(
 ) -> Result<(), Error> {
     let mut moved = (team.moved_at(), Instant::now());
     while !goal.is_reached(team)? {
-        // A poll takes longer. Others are not put off: it brings the words by which they free slots.
+        // Takes less time than a poll. At most one before each poll, which receives control words, such as those that free slots.
         if team.shows_writes() && team.glance(memory) {
             continue;
         }

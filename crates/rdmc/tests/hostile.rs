@@ -95,7 +95,7 @@ fn world(
     let mut world = World::start_with(members, |settings| {
         settings.fabric = Fabric::Tcp;
         settings.protection = Some(protection);
-        // Members of one machine would say nothing through the relay.
+        // Otherwise the traffic of members on one machine bypasses the relay.
         settings.tcp.direct_copies = false;
         settings.connect_timeout = Duration::from_secs(patience_s);
     });

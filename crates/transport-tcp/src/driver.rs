@@ -219,7 +219,7 @@ impl TcpTransport {
         Some(when.saturating_sub(now))
     }
 
-    /// Polls, without what those need who wait elsewhere.
+    /// Polls, without preparing for a caller that waits on the event queue itself.
     fn make_progress(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut now = self.now();
         let until = now.checked_add(wait);

@@ -95,7 +95,7 @@ impl TcpLink {
         Self::with_keys(streams.into_iter().map(|(stream, keys)| (stream, Some(keys))).collect())
     }
 
-    /// Makes a link between two processes of one machine whose bytes pass through shared memory, which nobody else can access. The
+    /// Makes a link between two processes of one machine whose bytes pass through shared memory, to which no other process has access. The
     /// connection stays open without being used, and identifies the processes where one copies blocks out of the memory of the
     /// other ([`crate::TcpSettings::direct_copies`]).
     #[must_use]

@@ -14,7 +14,7 @@ use crate::common::*;
 const RING_BYTES: usize = 4096;
 const BLOCK_BYTES: usize = 20_001;
 
-/// Heartbeats would end a wait out of which nobody wakes an end.
+/// Without heartbeats, which would end a wait even if the peer did not wake this end.
 fn without_heartbeats() -> TcpSettings {
     patient().silence_timeout(Duration::from_secs(24 * 3600)).direct_copies(false)
 }

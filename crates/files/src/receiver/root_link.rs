@@ -199,7 +199,8 @@ impl<'a> RootLink<'a> {
             Some(limits) => limits.completion,
             None => terms.completion.parse().map_err(system)?,
         };
-        // The root has chosen a network that protects blocks as it wants; this receiver's limits have been checked.
+        // Encryption is the default over TCP. To insist on it would refuse other networks, which the root has chosen and the limits
+        // of this receiver allow.
         let protection: Protection = terms.protection.parse().map_err(system)?;
         settings.protection = Some(protection).filter(|it| *it == Protection::None);
         settings.peers = limits.and_then(|limits| limits.peers.clone());
