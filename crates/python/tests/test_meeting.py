@@ -157,7 +157,7 @@ class StoresUsedAgain(unittest.TestCase):
             *[({name: 5}, f"{name} is of type int") for name in ("fabric", "protection")],
             *[({"store": store}, "store is of type .*; use an object with set and get") for store in (5, b"store", object())],
             ({"store": ""}, "no store"),
-            ({"store": "a\0b"}, "no path"),
+            ({"store": "a\0b"}, "not the path of a directory"),
         ]
         for kind in _KINDS:
             for given, words in wrong:

@@ -70,5 +70,5 @@ fn a_message_longer_than_mpis_counters_is_refused() {
         .output()
         .expect("the program starts");
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("--bytes is below 2 GiB"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--bytes must be below 2 GiB"));
 }
