@@ -136,7 +136,7 @@ impl<S: ByteStream> Connection<S> {
             .into_values()
             .map(|channel| (channel.endpoint, channel.ended(end.clone())));
         let ended = ended.collect();
-        (self.streams.into_iter().map(|stream| stream.bytes), ended)
+        (self.streams.into_iter().map(|stream| stream.bytes.into_stream()), ended)
     }
 
     pub(crate) fn is_open(&self, number: u32) -> bool {
@@ -415,7 +415,7 @@ impl<S: ByteStream> Connection<S> {
                 }
                 next = next.min(stream.last_received + silence).max(now);
             }
-            if now.saturating_sub(stream.last_written) >= interval && !stream.outgoing.is_urgent() {
+            if now.saturating_sub(stream.last_written) >= interval && !stream.is_urgent() {
                 stream.outgoing.push_heartbeat();
                 counters.heartbeats += 1;
             } else {

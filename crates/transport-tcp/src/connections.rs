@@ -314,7 +314,7 @@ impl<S: ByteStream> Connections<S> {
 
     /// Returns the first stream of an endpoint; `None` if it closes or has ended.
     pub(crate) fn first_stream(&mut self, endpoint: EndpointId) -> Option<&S> {
-        Some(&self.open_endpoint(endpoint).ok()?.0.streams[0].bytes)
+        Some(&self.open_endpoint(endpoint).ok()?.0.streams[0].bytes.stream())
     }
 
     /// Ends an endpoint whose peer has failed, with all others of the same connection, which report this cause.
@@ -357,7 +357,7 @@ impl<S: ByteStream> Connections<S> {
         let Some(connection) = self.all.get_mut(&id) else { return false };
         for stream in &mut connection.streams {
             let is_full = stream.is_full();
-            let readiness = look(&mut stream.bytes, is_full);
+            let readiness = look(stream.bytes.stream_mut(), is_full);
             stream.on_ready(readiness);
         }
         self.enqueue(id);
@@ -576,6 +576,6 @@ impl<S: ByteStream> Connections<S> {
     /// Returns all streams.
     pub(crate) fn streams(&self) -> impl Iterator<Item = &S> {
         let streams = self.all.values().flat_map(|connection| &connection.streams);
-        streams.map(|stream| &stream.bytes)
+        streams.map(|stream| stream.bytes.stream())
     }
 }

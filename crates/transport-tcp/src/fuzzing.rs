@@ -15,7 +15,7 @@ use transport::{
 use crate::{
     SharedConnections, StreamKeys, TcpLink, TcpSettings, TcpTransport,
     peer::identify_to_peer,
-    record::{RECORD_HEAD_BYTES, Sealer},
+    record::{Sealer, sealed_bytes_max},
     wire::{HEADER_BYTES, Header},
 };
 
@@ -124,8 +124,9 @@ fn become_neighbour(
 fn records(bytes: &[u8]) -> Vec<u8> {
     let mut sealer = Sealer::new([2; 32].into());
     let sealed = bytes.chunks(1024).map(|frames| {
-        let mut record = [&[0; RECORD_HEAD_BYTES], frames].concat();
-        sealer.seal(&mut record).expect("its length is valid");
+        let mut record = vec![0; sealed_bytes_max(frames.len())];
+        let bytes = sealer.seal(frames, &mut record).expect("its length is valid");
+        record.truncate(bytes);
         record
     });
     sealed.collect::<Vec<_>>().concat()

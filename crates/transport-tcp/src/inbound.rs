@@ -166,7 +166,7 @@ impl Channels {
     /// Checks that a frame is one that may come now on this connection and its channel.
     pub(crate) fn check(&self, header: Header) -> Result<(), Cause> {
         let why = match (header, self.is_shared) {
-            (Header::Heartbeat | Header::Corrupt, _) => return Ok(()),
+            (Header::Heartbeat, _) => return Ok(()),
             (Header::Channel { .. } | Header::Message { .. }, true) => return Ok(()),
             (Header::Channel { .. } | Header::Message { .. }, false) => {
                 "a frame of shared connections on one that is not"

@@ -13,7 +13,6 @@ use crate::{
     inbound::Channels,
     messages::PartialMessage,
     moved::Moved,
-    record::Opener,
     segment_read::SegmentRead,
     settings::SEGMENT_BYTES,
     wire::{
@@ -65,15 +64,11 @@ enum Into {
 /// longer: small writes are frequent, and their payload is always copied, since there are no
 /// references to exposed memory. Its whole length is used while no block is due.
 ///
-/// With `records`, records are read instead, and the lookahead stays empty: payload is copied to
-/// its destination once its record is authenticated.
-///
 /// On a shared connection frames are for the channel that was selected last. Between segments another one may be selected.
 pub(crate) struct Incoming {
     pub(crate) channels: Channels,
     message: PartialMessage,
     segment: Option<Segment>,
-    records: Option<Opener>,
     lookahead: Box<[u8]>,
     /// Bytes of `lookahead` that were read and not yet parsed: always less than one frame between
     /// calls.
@@ -89,11 +84,10 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Begins with one channel, number 0: the only one, or, on a shared connection, one that no group has.
-    pub(crate) fn new(records: Option<Opener>, endpoint: EndpointId, is_shared: bool) -> Self {
+    pub(crate) fn new(endpoint: EndpointId, is_shared: bool) -> Self {
         Self {
             channels: Channels::new(endpoint, is_shared),
             message: PartialMessage::default(),
-            records,
             segment: None,
             lookahead: Box::new([0; LOOKAHEAD_BYTES]),
             ahead_bytes: 0,
@@ -122,7 +116,7 @@ impl Incoming {
             return Err(PostError::System(format!("key {key} is in use")));
         }
         inbound.exposed.insert(key, memory);
-        if self.records.is_none() && self.lookahead.len() < LOOKAHEAD_OF_WRITES_BYTES {
+        if self.lookahead.len() < LOOKAHEAD_OF_WRITES_BYTES {
             let mut longer = vec![0; LOOKAHEAD_OF_WRITES_BYTES].into_boxed_slice();
             longer[..self.ahead_bytes].copy_from_slice(&self.lookahead[..self.ahead_bytes]);
             self.lookahead = longer;
@@ -155,9 +149,6 @@ impl Incoming {
         stream: &mut impl ByteStream,
         budget_bytes: usize,
     ) -> Result<Moved, Errno> {
-        if let Some(records) = &mut self.records {
-            return records.read(stream);
-        }
         let ahead_free = self.ahead_free();
         let budget_bytes = budget_bytes.max(READ_BYTES_MIN);
         match &self.segment {
@@ -335,14 +326,8 @@ impl Incoming {
         }
     }
 
-    /// Parses what was read. Errors: the peer broke the protocol, a record is corrupt, or memory
-    /// failed.
+    /// Parses what was read. Errors: the peer broke the protocol, or memory failed.
     pub(crate) fn parse(&mut self, completed: &mut Vec<Completion>) -> Result<(), Cause> {
-        if let Some(mut records) = self.records.take() {
-            let outcome = self.parse_records(&mut records, completed);
-            self.records = Some(records);
-            return outcome;
-        }
         if !self.strays.is_empty() {
             let strays = std::mem::take(&mut self.strays);
             let at = self.parse_frames(&strays, completed)?;
@@ -360,22 +345,6 @@ impl Incoming {
         self.ahead_bytes -= at;
         debug_assert!(outcome.is_err() || self.ahead_bytes < CONTROL_FRAME_BYTES_MAX);
         outcome.map(drop)
-    }
-
-    fn parse_records(
-        &mut self,
-        records: &mut Opener,
-        completed: &mut Vec<Completion>,
-    ) -> Result<(), Cause> {
-        while let Some(frames) =
-            records.next().map_err(|bad_tag| Cause::Corrupt(bad_tag.to_string()))?
-        {
-            let parsed_bytes = self.parse_frames(frames, completed)?;
-            if parsed_bytes < frames.len() || self.segment.is_some() {
-                return Err(Cause::Protocol("a frame that does not end with its record".into()));
-            }
-        }
-        Ok(())
     }
 
     /// Parses whole frames and returns their length; the rest is the beginning of a frame.
@@ -461,7 +430,6 @@ impl Incoming {
                 self.channels.receive_bye();
                 Ok(())
             }
-            Header::Corrupt => return Err(Cause::Corrupt("as the peer reports".into())),
             Header::Channel { number } => {
                 self.channels.report(completed);
                 self.was_selected = true;

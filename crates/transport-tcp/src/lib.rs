@@ -3,8 +3,8 @@
 //! [`TcpTransport`] implements the contract of [`transport::Transport`] with sockets and one event
 //! queue. It starts no thread: bytes move while the caller is in `poll`. Without protection,
 //! payload is copied directly between leased memory and the kernel. With protection
-//! ([`StreamKeys`]) it is copied into a record, which is verified as a whole before any of it is
-//! used (`record`).
+//! ([`StreamKeys`]) it is encrypted from there into records of TLS 1.3, which are decrypted to where it belongs; a record is verified
+//! as a whole before any of it is used (`protected`, `record`).
 //!
 //! The path of a block through the files: [`transport::Transport::post_send`] (`driver`, `connections`) -> a
 //! stream of its connection (`connection`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
@@ -20,8 +20,8 @@
 //! On the wire 16 bytes per segment ([`TcpSettings::segment_bytes`]) and 16 bytes per control word;
 //! a heartbeat of 16 bytes per stream in each quarter of [`TcpSettings::silence_timeout`] in which
 //! nothing else was written. Memory per stream: about 1 KiB, two short queues, and the kernel's
-//! socket buffers. With protection 36 bytes more per record, which holds 65 KiB or all that waits;
-//! 65 KiB of memory once blocks are sent, and 130 KiB once they are received.
+//! socket buffers. With protection 22 bytes more per record, which holds up to 16 KiB;
+//! 82 KiB of memory once blocks are sent, and 128 KiB once they are received.
 
 #![forbid(unsafe_code)]
 
@@ -47,6 +47,7 @@ mod outgoing;
 mod peer;
 mod posted_receive;
 mod posted_send;
+mod protected;
 mod record;
 mod references;
 mod reports;

@@ -9,7 +9,7 @@ use transport::EndpointId;
 use transport_shm::ShmPipe;
 use zeroize::Zeroizing;
 
-use crate::record::{Opener, Sealer};
+use crate::record::{Opener, SECRET_BYTES, Sealer};
 
 /// The most streams that one endpoint can have.
 pub const STREAMS_MAX: usize = 8;
@@ -49,8 +49,8 @@ pub(crate) enum Carrier {
 /// The keys of one stream: without them, bytes on the stream cannot be read, and changing, repeating or removing them is
 /// detected (the endpoint breaks with [`transport::Cause::Corrupt`]). Zeroed in memory when dropped.
 pub struct StreamKeys {
-    sending: Zeroizing<[u8; 32]>,
-    receiving: Zeroizing<[u8; 32]>,
+    sending: Zeroizing<[u8; SECRET_BYTES]>,
+    receiving: Zeroizing<[u8; SECRET_BYTES]>,
 }
 
 impl StreamKeys {

@@ -18,6 +18,8 @@ pub(crate) struct Outbound {
     pub(crate) cut: bool,
     /// How many bytes of control frames had been queued on the stream with the bye.
     pub(crate) bye_at: u64,
+    /// How many bytes the stream had accepted when it was seen that the bye is among them.
+    pub(crate) bye_end: Option<u64>,
 }
 
 impl Outbound {
@@ -29,6 +31,7 @@ impl Outbound {
             has_turn: false,
             cut: false,
             bye_at: 0,
+            bye_end: None,
         }
     }
 

@@ -11,17 +11,13 @@ use crate::{
     moved::Moved,
     outbound::Outbound,
     posted_send::{Head, PostedSend},
-    record::{RECORD_BYTES_MAX, RECORD_HEAD_BYTES, Sealer},
     selected::Selected,
-    wire::{HEADER_BYTES, Header, PLACE_BYTES},
+    wire::{HEADER_BYTES, Header},
 };
 
 /// The most new segments that one write may begin; more would only help blocks and writes of
 /// a few KiB.
 const SEGMENTS_PER_CALL: usize = 32;
-
-/// A segment is not cut shorter than this to fill a record.
-const PIECE_BYTES_MIN: usize = 4 << 10;
 
 /// The least number of bytes to write at once, even when the budget of the round is nearly used up.
 const WRITE_BYTES_MIN: usize = 64 << 10;
@@ -35,9 +31,6 @@ const SHORT_BYTES_MAX: usize = 512;
 /// the end of the staged bytes), the waiting control frames, then one header and segment after
 /// another, of which channels take turns. So control words and other channels overtake all blocks except for the segment
 /// being written.
-///
-/// With `records`, the staged bytes are one whole record with copies of its frames, and no segment
-/// is ever left begun.
 pub(crate) struct Outgoing {
     /// Selected is the channel whose segments are written now.
     channels: Selected<Outbound>,
@@ -46,7 +39,6 @@ pub(crate) struct Outgoing {
     /// The channel that the peer has selected behind `control`, and the segment before it.
     selected: u32,
     segment_bytes: usize,
-    records: Option<Sealer>,
     /// Bytes being written; the first `staged_done` of them were written.
     staged: Vec<u8>,
     staged_done: usize,
@@ -73,13 +65,12 @@ struct Planned {
 
 impl Outgoing {
     /// Begins with one channel, number 0: the only one, or, on a shared connection, one that no group has.
-    pub(crate) fn new(segment_bytes: usize, records: Option<Sealer>, endpoint: EndpointId) -> Self {
+    pub(crate) fn new(segment_bytes: usize, endpoint: EndpointId) -> Self {
         Self {
             channels: Selected::new(Outbound::new(endpoint)),
             turns: VecDeque::new(),
             selected: 0,
             segment_bytes,
-            records,
             staged: Vec::new(),
             staged_done: 0,
             segment_rest: None,
@@ -234,10 +225,12 @@ impl Outgoing {
         }
     }
 
-    /// Returns whether the bye of a channel of a shared connection was passed to the kernel, with all before it.
-    pub(crate) fn has_written_bye(&mut self, number: u32) -> bool {
+    /// Returns how many bytes the stream had accepted, of `accepted_bytes`, when it was first seen here that the bye of a channel is
+    /// among them; `None` if it is not.
+    pub(crate) fn bye_end(&mut self, number: u32, accepted_bytes: u64) -> Option<u64> {
         let written_bytes = self.written_bytes;
-        self.channel(number).is_none_or(|channel| channel.bye_at <= written_bytes)
+        let Some(channel) = self.channel(number) else { return Some(0) };
+        (channel.bye_at <= written_bytes).then(|| *channel.bye_end.get_or_insert(accepted_bytes))
     }
 
     /// Forgets a channel of a shared connection, which was finished, and cancels its send that was begun. The peer waits for
@@ -275,9 +268,6 @@ impl Outgoing {
         if budget_bytes > 0 {
             self.refer();
         }
-        if self.records.is_some() {
-            return self.write_record(stream, budget_bytes > 0, completed);
-        }
         let mut plan = std::mem::take(&mut self.plan);
         plan.clear();
         let mut left_bytes = budget_bytes.max(WRITE_BYTES_MIN);
@@ -306,90 +296,6 @@ impl Outgoing {
         self.advance(bytes, &plan, completed);
         self.plan = plan;
         Ok(Moved { bytes, wanted })
-    }
-
-    /// Writes the rest of a record, or else a new one. Without `begins`, a new
-    /// one has no blocks.
-    fn write_record(
-        &mut self,
-        stream: &mut impl ByteStream,
-        begins: bool,
-        completed: &mut Vec<Completion>,
-    ) -> Result<Moved, Errno> {
-        if self.staged_done == self.staged.len() {
-            self.stage_record(begins, completed)?;
-        }
-        let rest = &self.staged[self.staged_done..];
-        let wanted = rest.len();
-        let bytes = stream.write(&[IoSlice::new(rest)])?;
-        self.take_staged(bytes);
-        Ok(Moved { bytes, wanted })
-    }
-
-    /// Makes a record of the control frames that wait and, with `begins`, of as much of the blocks as
-    /// fits. A block counts as sent once its last byte was copied here.
-    fn stage_record(&mut self, begins: bool, completed: &mut Vec<Completion>) -> Result<(), Errno> {
-        self.staged_done = 0;
-        self.staged.clear();
-        self.staged.resize(RECORD_HEAD_BYTES, 0);
-        let control_bytes = whole_frames(&self.control, RECORD_BYTES_MAX);
-        self.staged.extend(self.control.drain(..control_bytes));
-        // Segments stand behind all control frames, for the channel that these select last.
-        while begins && self.control.is_empty() && self.take_turn(Outbound::has_segment) {
-            if !self.stage_segment(completed) {
-                // The record is full. The next one begins with this channel.
-                self.turns.rotate_right(1);
-                break;
-            }
-        }
-        match &mut self.records {
-            Some(records) => records.seal(&mut self.staged),
-            None => Ok(()),
-        }
-    }
-
-    /// Copies the next segment of the current channel into the record, or a part of it. Returns whether another one may
-    /// follow.
-    fn stage_segment(&mut self, completed: &mut Vec<Completion>) -> bool {
-        if !self.channels.current.has_segment() {
-            return false;
-        }
-        let Some(send) = self.channels.current.sends.front_mut() else { return false };
-        let from = send.sent_bytes;
-        let free_bytes = RECORD_HEAD_BYTES + RECORD_BYTES_MAX - self.staged.len();
-        // What stands before a payload has to fit, too, also if that is empty.
-        let Some(piece_bytes) = free_bytes.checked_sub(2 * HEADER_BYTES + PLACE_BYTES) else {
-            return false;
-        };
-        let rest_bytes = (send.contents().len() - from).min(self.segment_bytes);
-        if piece_bytes < rest_bytes.min(PIECE_BYTES_MIN) {
-            return false;
-        }
-        let bytes_max = rest_bytes.min(piece_bytes);
-        let (head, range) =
-            segment(send, from, bytes_max, self.channels.number, &mut self.selected);
-        self.staged.extend_from_slice(head.as_slice());
-        self.staged.extend_from_slice(&send.contents()[range.clone()]);
-        send.sent_bytes = range.end;
-        if range.end == send.bytes()
-            && let Some(send) = self.channels.current.sends.pop_front()
-        {
-            completed.push(sent(self.channels.current.endpoint, send));
-        }
-        true
-    }
-
-    /// Reports to the peer that this stream breaks because data received on it was corrupt, so that
-    /// the peer reports that cause and not a lost connection. Skipped if the stream accepts
-    /// nothing.
-    pub(crate) fn send_corrupt(&mut self, stream: &mut impl ByteStream) {
-        let Some(records) = &mut self.records else { return };
-        let mut record = vec![0; RECORD_HEAD_BYTES];
-        record.extend_from_slice(&Header::Corrupt.encode());
-        if records.seal(&mut record).is_ok() {
-            let rest = IoSlice::new(&self.staged[self.staged_done..]);
-            let _ = stream.write(&[rest, IoSlice::new(&record)]);
-        }
     }
 
     /// Returns the payload left of the begun segment, at most `left_bytes`, which is reduced by its
@@ -529,20 +435,6 @@ fn write_gathered(stream: &mut impl ByteStream, slices: &[IoSlice<'_>]) -> Resul
         bytes += slice.len();
     }
     stream.write(&[IoSlice::new(&short[..bytes])])
-}
-
-/// Returns the length of the longest sequence of whole frames without payload, of at most
-/// `bytes_max` bytes, at the start of `frames`.
-fn whole_frames(frames: &[u8], bytes_max: usize) -> usize {
-    let mut at = 0;
-    while let Some((header, _)) = frames[at..].split_first_chunk::<HEADER_BYTES>() {
-        let body_bytes = Header::decode(header).map_or(0, Header::whole_body_bytes);
-        if at + HEADER_BYTES + body_bytes > bytes_max {
-            break;
-        }
-        at += HEADER_BYTES + body_bytes;
-    }
-    at
 }
 
 fn sent(endpoint: EndpointId, send: PostedSend) -> Completion {

@@ -1,208 +1,335 @@
-//! Records: authentication and encryption of the frames of a protected stream (docs/decisions/links.md).
-//!
-//! A protected stream is a sequence of records, with a separate key for each direction; a record
-//! contains whole frames.
+//! Records of TLS 1.3 (RFC 8446, section 5.2): authentication and encryption of the bytes of a stream (docs/decisions/links.md).
 //!
 //! | bytes | meaning |
 //! |---|---|
-//! | 0..4 | length of the body in bytes, little endian: 1 to [`RECORD_BYTES_MAX`] |
-//! | 4..20 | tag of that length and of the record's number |
-//! | 20..20+n | the body: frames, as `wire` has them; encrypted |
-//! | 20+n..36+n | tag of the body |
+//! | 0..5 | 23, 3, 3, and how many bytes follow, big endian |
+//! | 5..5+n | the content, encrypted: 1 to 16,384 bytes |
+//! | 5+n | the kind of the content, encrypted: 23 data, 22 a key update, 21 an alert |
+//! | 6+n..22+n | tag of all before it |
 //!
-//! Both sides count records from 0; the number is not sent. Keyed BLAKE3 of number and length gives
-//! 32 bytes: the first tag, and the record's own key for AES-128-GCM, which makes the second tag. So a
-//! record that is changed, repeated, removed or reordered is detected before any of it is used, and a changed length before the
-//! body is awaited. Each record has its own key, so nonces cannot repeat, and a stream of any length stays below the limits of
-//! AES-GCM for one key.
+//! Both ends count the records of a key from 0, and the number is part of the nonce (section 5.3). So a record that is changed,
+//! repeated, removed or reordered is detected before any of it is used. A key update (section 4.6.3) follows after as many
+//! records as one key of AES-128-GCM may protect. The only alert is that a record failed its check.
 
-use std::{hint::black_box, io::IoSliceMut};
-
-use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::{
+    aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey},
+    error::Unspecified,
+    hkdf::{HKDF_SHA256, KeyType, Prk},
+};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use crate::{byte_stream::ByteStream, moved::Moved};
-
-/// The longest body: a segment of 64 KiB and some control words.
-pub(crate) const RECORD_BYTES_MAX: usize = (64 << 10) + 1024;
-/// The bytes before the body.
-pub(crate) const RECORD_HEAD_BYTES: usize = 4 + TAG_BYTES;
+/// The most content of one record.
+pub(crate) const CONTENT_BYTES_MAX: usize = 16 << 10;
+/// The bytes before the content, which are not encrypted.
+pub(crate) const HEAD_BYTES: usize = 5;
+/// The bytes behind the content: its kind and the tag.
+pub(crate) const END_BYTES: usize = 1 + TAG_BYTES;
 const TAG_BYTES: usize = 16;
-/// Of AES-128.
+
+/// The length of each traffic secret (SHA-256).
+pub(crate) const SECRET_BYTES: usize = 32;
 const KEY_BYTES: usize = 16;
+const NONCE_BYTES: usize = 12;
 
-/// The length of the read buffer while the peer sends only control words.
-const BUFFER_BYTES_MIN: usize = 1 << 10;
-/// The length of two of the longest records, so that one read can return the end of one and the
-/// start of the next.
-const BUFFER_BYTES: usize = 2 * (RECORD_HEAD_BYTES + RECORD_BYTES_MAX + TAG_BYTES);
+/// How many records one key protects: below 2^24.5 (RFC 8446, section 5.5).
+const RECORDS_PER_KEY: u64 = 1 << 24;
 
-/// One direction of one stream: derives the keys of its records in order.
-struct Numbered {
-    key: Zeroizing<[u8; 32]>,
+/// Kinds of contents.
+const DATA: u8 = 23;
+const HANDSHAKE: u8 = 22;
+const ALERT: u8 = 21;
+/// The message `key_update`, without a request for the other direction's.
+const KEY_UPDATE: [u8; 5] = [24, 0, 0, 1, 0];
+/// The fatal alert `bad_record_mac`.
+const BAD_RECORD: [u8; 2] = [2, 20];
+
+/// The longest that [`Sealer::seal`] makes of so much content.
+pub(crate) const fn sealed_bytes_max(content_bytes: usize) -> usize {
+    HEAD_BYTES + KEY_UPDATE.len() + END_BYTES + HEAD_BYTES + content_bytes + END_BYTES
+}
+
+/// Why a record is refused. All end the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BadRecord {
+    /// It is not what the other end has sent.
+    Corrupt,
+    /// The other end has refused one.
+    Refused,
+}
+
+/// The keys of one direction of one stream, in their order.
+struct Keys {
+    /// The traffic secret, from which the current key and the next secret follow.
+    secret: Zeroizing<[u8; SECRET_BYTES]>,
+    /// Made when it is first needed.
+    current: Option<Key>,
+    /// The number of the next record of the current key.
     number: u64,
+    records_per_key: u64,
 }
 
-/// The first tag and the key of one record.
-struct RecordKey {
-    head_tag: [u8; TAG_BYTES],
-    key: Zeroizing<[u8; KEY_BYTES]>,
+struct Key {
+    cipher: LessSafeKey,
+    iv: [u8; NONCE_BYTES],
 }
 
-/// A record failed its integrity check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum BadTag {
-    #[error("the head of record {0} has a wrong tag")]
-    Head(u64),
-    #[error("record {0} has a wrong tag")]
-    Body(u64),
-}
+/// A length of derived bytes.
+struct Length(usize);
 
-impl Numbered {
-    fn new(key: Zeroizing<[u8; 32]>) -> Self {
-        Self { key, number: 0 }
-    }
-
-    fn record_key(&self, length: [u8; 4]) -> RecordKey {
-        let mut made = Zeroizing::new([0; TAG_BYTES + KEY_BYTES]);
-        blake3::Hasher::new_keyed(&self.key)
-            .update(&self.number.to_le_bytes())
-            .update(&length)
-            .finalize_xof()
-            .fill(&mut *made);
-        let (mut head_tag, mut key) = ([0; TAG_BYTES], Zeroizing::new([0; KEY_BYTES]));
-        head_tag.copy_from_slice(&made[..TAG_BYTES]);
-        key.copy_from_slice(&made[TAG_BYTES..]);
-        RecordKey { head_tag, key }
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
     }
 }
 
-impl RecordKey {
-    /// Encrypts a body, and returns its tag.
-    fn seal(&self, body: &mut [u8]) -> Result<[u8; TAG_BYTES], Errno> {
-        let (cipher, nonce) = self.cipher()?;
-        // This fails only for a body of many gigabytes.
-        let tag = cipher
-            .seal_in_place_separate_tag(nonce, Aad::empty(), body)
-            .map_err(|_| Errno::INVAL)?;
-        let mut bytes = [0; TAG_BYTES];
-        bytes.copy_from_slice(tag.as_ref());
-        Ok(bytes)
+impl Keys {
+    fn new(secret: Zeroizing<[u8; SECRET_BYTES]>) -> Self {
+        Self { secret, current: None, number: 0, records_per_key: RECORDS_PER_KEY }
     }
 
-    /// Returns the decrypted body, if the tag behind it is right.
-    fn open<'a>(&self, sealed: &'a mut [u8]) -> Option<&'a [u8]> {
-        let (cipher, nonce) = self.cipher().ok()?;
-        cipher.open_in_place(nonce, Aad::empty(), sealed).ok().map(|body| &*body)
+    /// Returns the current key, and the nonce of the next record. Errors: the library fails.
+    fn next(&mut self) -> Result<(&Key, Nonce), Unspecified> {
+        let key = match &mut self.current {
+            Some(key) => key,
+            none => none.insert(Key::of(&self.secret)?),
+        };
+        let mut nonce = key.iv;
+        for (byte, number) in nonce[NONCE_BYTES - 8..].iter_mut().zip(self.number.to_be_bytes()) {
+            *byte ^= number;
+        }
+        self.number += 1;
+        Ok((key, Nonce::assume_unique_for_key(nonce)))
     }
 
-    fn cipher(&self) -> Result<(LessSafeKey, Nonce), Errno> {
-        // This fails only for a key of another length.
-        let key = UnboundKey::new(&AES_128_GCM, &*self.key).map_err(|_| Errno::INVAL)?;
-        // Any nonce is safe with a key that is used once.
-        Ok((LessSafeKey::new(key), Nonce::assume_unique_for_key([0; 12])))
-    }
-}
-
-/// Compares in constant time.
-fn equal(one: &[u8; TAG_BYTES], other: &[u8; TAG_BYTES]) -> bool {
-    let difference = one.iter().zip(other).fold(0, |all, (a, b)| black_box(all | (a ^ b)));
-    difference == 0
-}
-
-/// Makes records of frames.
-pub(crate) struct Sealer(Numbered);
-
-impl Sealer {
-    pub(crate) fn new(key: Zeroizing<[u8; 32]>) -> Self {
-        Self(Numbered::new(key))
-    }
-
-    /// Makes a record of the frames that follow [`RECORD_HEAD_BYTES`] of unused space.
-    pub(crate) fn seal(&mut self, record: &mut Vec<u8>) -> Result<(), Errno> {
-        let (head, body) = record.split_at_mut(RECORD_HEAD_BYTES);
-        debug_assert!((1..=RECORD_BYTES_MAX).contains(&body.len()));
-        let length = (body.len() as u32).to_le_bytes();
-        let key = self.0.record_key(length);
-        head[..4].copy_from_slice(&length);
-        head[4..].copy_from_slice(&key.head_tag);
-        let tag = key.seal(body)?;
-        record.extend_from_slice(&tag);
-        self.0.number += 1;
+    /// Goes on to the next key (RFC 8446, section 7.2). Errors: the library fails.
+    fn update(&mut self) -> Result<(), Unspecified> {
+        let mut next = Zeroizing::new([0; SECRET_BYTES]);
+        expand(&self.secret[..], "traffic upd", &mut *next)?;
+        (self.secret, self.current, self.number) = (next, None, 0);
         Ok(())
     }
 }
 
-/// Reads records, and returns their frames after verification.
-pub(crate) struct Opener {
-    records: Numbered,
-    buffer: Vec<u8>,
-    /// Start of the bytes of `buffer` that were read and not yet returned.
-    start: usize,
-    end: usize,
-    /// The key and the body's length of a record whose head was verified.
-    opened: Option<(RecordKey, usize)>,
+impl Key {
+    /// Derives the key of a traffic secret (RFC 8446, section 7.3).
+    fn of(secret: &[u8; SECRET_BYTES]) -> Result<Self, Unspecified> {
+        let (mut key, mut iv) = (Zeroizing::new([0; KEY_BYTES]), [0; NONCE_BYTES]);
+        expand(secret, "key", &mut *key)?;
+        expand(secret, "iv", &mut iv)?;
+        let cipher = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &*key)?);
+        Ok(Self { cipher, iv })
+    }
 }
 
+/// HKDF-Expand-Label without a context (RFC 8446, section 7.1).
+fn expand(secret: &[u8], label: &str, into: &mut [u8]) -> Result<(), Unspecified> {
+    let name = [b"tls13 ", label.as_bytes()].concat();
+    let length = (into.len() as u16).to_be_bytes();
+    let info = [&length[..], &[name.len() as u8], &name[..], &[0]];
+    Prk::new_less_safe(HKDF_SHA256, secret).expand(&info, Length(into.len()))?.fill(into)
+}
+
+fn head(content_bytes: usize) -> [u8; HEAD_BYTES] {
+    let [high, low] = ((content_bytes + END_BYTES) as u16).to_be_bytes();
+    [DATA, 3, 3, high, low]
+}
+
+/// Returns the length of the content of a record with this head.
+pub(crate) fn content_bytes(head: &[u8; HEAD_BYTES]) -> Result<usize, BadRecord> {
+    let bytes = u16::from_be_bytes([head[3], head[4]]) as usize;
+    match bytes.checked_sub(END_BYTES) {
+        Some(content @ 1..=CONTENT_BYTES_MAX) if head[..3] == [DATA, 3, 3] => Ok(content),
+        _ => Err(BadRecord::Corrupt),
+    }
+}
+
+/// Makes records.
+pub(crate) struct Sealer(Keys);
+
+impl Sealer {
+    pub(crate) fn new(secret: Zeroizing<[u8; SECRET_BYTES]>) -> Self {
+        Self(Keys::new(secret))
+    }
+
+    /// Makes a record of data at the start of `into`, perhaps behind a key update, and returns the length of all. `content` has 1 to
+    /// [`CONTENT_BYTES_MAX`] bytes, `into` at least [`sealed_bytes_max`] of that.
+    pub(crate) fn seal(&mut self, content: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
+        let mut at = 0;
+        // The update is the last record of its key.
+        if self.0.number + 1 >= self.0.records_per_key {
+            at = self.seal_kind(HANDSHAKE, &KEY_UPDATE, into)?;
+            self.0.update().map_err(failed)?;
+        }
+        Ok(at + self.seal_kind(DATA, content, &mut into[at..])?)
+    }
+
+    /// Makes the record that tells the peer of a bad one.
+    pub(crate) fn seal_alert(&mut self, into: &mut [u8]) -> Result<usize, Errno> {
+        self.seal_kind(ALERT, &BAD_RECORD, into)
+    }
+
+    fn seal_kind(&mut self, kind: u8, content: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
+        let head = head(content.len());
+        let (start, rest) = into.split_at_mut(HEAD_BYTES);
+        let (body, end) = rest.split_at_mut(content.len());
+        start.copy_from_slice(&head);
+        let (key, nonce) = self.0.next().map_err(failed)?;
+        let end = &mut end[..END_BYTES];
+        key.cipher
+            .seal_out_of_place_scatter(nonce, Aad::from(head), content, body, &[kind], end)
+            .map_err(failed)?;
+        Ok(HEAD_BYTES + content.len() + END_BYTES)
+    }
+}
+
+/// It does so only for lengths that are not used.
+fn failed(_: Unspecified) -> Errno {
+    Errno::INVAL
+}
+
+/// Verifies records and decrypts their contents.
+pub(crate) struct Opener(Keys);
+
 impl Opener {
-    pub(crate) fn new(key: Zeroizing<[u8; 32]>) -> Self {
-        let (records, buffer) = (Numbered::new(key), vec![0; BUFFER_BYTES_MIN]);
-        Self { records, buffer, start: 0, end: 0, opened: None }
+    pub(crate) fn new(secret: Zeroizing<[u8; SECRET_BYTES]>) -> Self {
+        Self(Keys::new(secret))
     }
 
-    /// Reads once. Call [`Opener::next`] afterwards, until it returns no more.
-    pub(crate) fn read(&mut self, stream: &mut impl ByteStream) -> Result<Moved, Errno> {
-        let free = &mut self.buffer[self.end..];
-        let wanted = free.len();
-        let bytes = stream.read(&mut [IoSliceMut::new(free)])?;
-        self.end += bytes;
-        Ok(Moved { bytes, wanted })
+    /// Decrypts a whole record to the start of `into`, of one byte more than its content, and returns the length of its data: 0 if it
+    /// was a key update. Where it fails, `into` has no meaning.
+    pub(crate) fn open(&mut self, record: &[u8], into: &mut [u8]) -> Result<usize, BadRecord> {
+        let (head, body) = record.split_first_chunk::<HEAD_BYTES>().ok_or(BadRecord::Corrupt)?;
+        let (sealed, tag) = body.split_last_chunk::<TAG_BYTES>().ok_or(BadRecord::Corrupt)?;
+        let (key, nonce) = self.0.next().map_err(corrupt)?;
+        let into = &mut into[..sealed.len()];
+        key.cipher
+            .open_separate_gather(nonce, Aad::from(head), sealed, tag, into)
+            .map_err(corrupt)?;
+        let (kind, content) = into.split_last().ok_or(BadRecord::Corrupt)?;
+        self.take(*kind, content)
     }
 
-    /// Returns the frames of the next record that was received as a whole.
-    pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadTag> {
-        let number = self.records.number;
-        let ahead = &self.buffer[self.start..self.end];
-        if self.opened.is_none()
-            && let Some((head, _)) = ahead.split_first_chunk::<RECORD_HEAD_BYTES>()
-        {
-            let length = [head[0], head[1], head[2], head[3]];
-            let key = self.records.record_key(length);
-            let bytes = u32::from_le_bytes(length) as usize;
-            let mut tag = [0; TAG_BYTES];
-            tag.copy_from_slice(&head[4..]);
-            if !equal(&key.head_tag, &tag) || !(1..=RECORD_BYTES_MAX).contains(&bytes) {
-                return Err(BadTag::Head(number));
+    /// Decrypts a whole record in its place, behind its head, and returns the length of its data: 0 if it was a key update.
+    pub(crate) fn open_in_place(&mut self, record: &mut [u8]) -> Result<usize, BadRecord> {
+        let (head, body) =
+            record.split_first_chunk_mut::<HEAD_BYTES>().ok_or(BadRecord::Corrupt)?;
+        let (key, nonce) = self.0.next().map_err(corrupt)?;
+        let opened = key.cipher.open_in_place(nonce, Aad::from(&*head), body).map_err(corrupt)?;
+        let (kind, content) = opened.split_last().ok_or(BadRecord::Corrupt)?;
+        self.take(*kind, content)
+    }
+
+    fn take(&mut self, kind: u8, content: &[u8]) -> Result<usize, BadRecord> {
+        match kind {
+            DATA => Ok(content.len()),
+            HANDSHAKE if content == KEY_UPDATE => self.0.update().map(|()| 0).map_err(corrupt),
+            ALERT if content == BAD_RECORD => Err(BadRecord::Refused),
+            _ => Err(BadRecord::Corrupt),
+        }
+    }
+}
+
+fn corrupt(_: Unspecified) -> BadRecord {
+    BadRecord::Corrupt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<u8> =
+            hex.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+        digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+    }
+
+    fn secret(bytes: &[u8]) -> Zeroizing<[u8; SECRET_BYTES]> {
+        Zeroizing::new(bytes.try_into().unwrap())
+    }
+
+    /// The client's application traffic secret of RFC 8448, section 3, its keys, and its first record, of the bytes 0 to 49.
+    #[test]
+    fn records_are_those_of_the_rfc() {
+        let traffic = bytes("9e40646ce79a7f9dc05af8889bce6552 875afa0b06df0087f792ebb7c17504a5");
+        let record = bytes(
+            "17 03 03 00 43 a2 3f 70 54 b6 2c 94 d0 af fa fe 82 28 ba 55 cb ef ac ea 42 f9 14 aa 66 bc
+             ab 3f 2b 98 19 a8 a5 b4 6b 39 5b d5 4a 9a 20 44 1e 2b 62 97 4e 1f 5a 62 92 a2 97 70 14 bd
+             1e 3d ea e6 3a ee bb 21 69 49 15 e4",
+        );
+        let content: Vec<u8> = (0..50).collect();
+        let (mut key, mut iv) = ([0; KEY_BYTES], [0; NONCE_BYTES]);
+        expand(&traffic, "key", &mut key).unwrap();
+        expand(&traffic, "iv", &mut iv).unwrap();
+        assert_eq!(key[..], bytes("17422dda596ed5d9acd890e3c63f5051"));
+        assert_eq!(iv[..], bytes("5b78923dee08579033e523d9"));
+
+        let mut sealed = vec![0; sealed_bytes_max(50)];
+        let sealed_bytes = Sealer::new(secret(&traffic)).seal(&content, &mut sealed).unwrap();
+        assert_eq!(sealed[..sealed_bytes], record);
+
+        let mut opened = [0; 51];
+        assert_eq!(Opener::new(secret(&traffic)).open(&record, &mut opened), Ok(50));
+        assert_eq!(opened[..50], content);
+        let mut in_place = record;
+        assert_eq!(Opener::new(secret(&traffic)).open_in_place(&mut in_place), Ok(50));
+        assert_eq!(in_place[HEAD_BYTES..][..50], content);
+    }
+
+    /// Splits what was sealed into records.
+    fn split(mut sealed: &[u8]) -> Vec<Vec<u8>> {
+        let mut records = Vec::new();
+        while let Some(head) = sealed.first_chunk() {
+            let bytes = HEAD_BYTES + content_bytes(head).unwrap() + END_BYTES;
+            records.push(sealed[..bytes].to_vec());
+            sealed = &sealed[bytes..];
+        }
+        records
+    }
+
+    #[test]
+    fn keys_change_before_they_are_used_up() {
+        let (mut sealer, mut opener) =
+            (Sealer::new(secret(&[7; 32])), Opener::new(secret(&[7; 32])));
+        sealer.0.records_per_key = 4;
+        let mut came = Vec::new();
+        let mut kinds = String::new();
+        for number in 0..10_u8 {
+            let mut sealed = vec![0; sealed_bytes_max(1)];
+            let bytes = sealer.seal(&[number], &mut sealed).unwrap();
+            for mut record in split(&sealed[..bytes]) {
+                let data = opener.open_in_place(&mut record).unwrap();
+                kinds.push(if data == 0 { 'u' } else { 'd' });
+                came.extend_from_slice(&record[HEAD_BYTES..][..data]);
             }
-            self.opened = Some((key, bytes));
+            assert!(opener.0.number <= 4, "{}", opener.0.number);
         }
-        let whole_bytes = match &self.opened {
-            Some((_, bytes)) => RECORD_HEAD_BYTES + bytes + TAG_BYTES,
-            None => RECORD_HEAD_BYTES,
-        };
-        let Some((key, _)) = self.opened.take_if(|_| whole_bytes <= ahead.len()) else {
-            self.make_space(whole_bytes);
-            return Ok(None);
-        };
-        let record = &mut self.buffer[self.start..][..whole_bytes];
-        self.start += whole_bytes;
-        self.records.number += 1;
-        let body = key.open(&mut record[RECORD_HEAD_BYTES..]);
-        body.map(Some).ok_or(BadTag::Body(number))
+        assert_eq!(came, (0..10).collect::<Vec<u8>>());
+        assert_eq!(kinds, "dddudddudddud");
+        // RFC 8446, section 7.2: of the third secret, whose records are counted from 0.
+        assert_eq!(sealer.0.secret, opener.0.secret);
+        assert_ne!(*sealer.0.secret, [7; 32]);
     }
 
-    /// Makes space for the rest of a record of this length, and for at least one byte.
-    fn make_space(&mut self, whole_bytes: usize) {
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
+    #[test]
+    fn an_alert_says_that_a_record_was_refused() {
+        let (mut sealer, mut opener) =
+            (Sealer::new(secret(&[7; 32])), Opener::new(secret(&[7; 32])));
+        let mut sealed = vec![0; sealed_bytes_max(BAD_RECORD.len())];
+        let bytes = sealer.seal_alert(&mut sealed).unwrap();
+        assert_eq!(opener.open_in_place(&mut sealed[..bytes]), Err(BadRecord::Refused));
+    }
+
+    #[test]
+    fn heads_of_other_lengths_and_kinds_are_refused() {
+        let head = |length: u16| [&[23, 3, 3][..], &length.to_be_bytes()].concat();
+        let bytes = |head: &[u8]| content_bytes(head.try_into().unwrap());
+        assert_eq!(bytes(&head(18)), Ok(1));
+        assert_eq!(bytes(&head(16_401)), Ok(16_384));
+        for length in [0, 16, 17, 16_402, u16::MAX] {
+            assert_eq!(bytes(&head(length)), Err(BadRecord::Corrupt), "{length}");
         }
-        if self.start + whole_bytes > self.buffer.len() {
-            self.buffer.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        if whole_bytes > self.buffer.len() {
-            self.buffer.resize(BUFFER_BYTES, 0);
-        }
+        assert_eq!(bytes(&[22, 3, 3, 0, 100]), Err(BadRecord::Corrupt));
+        assert_eq!(bytes(&[23, 3, 1, 0, 100]), Err(BadRecord::Corrupt));
     }
 }

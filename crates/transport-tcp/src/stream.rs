@@ -13,6 +13,7 @@ use crate::{
     link::StreamKeys,
     outgoing::Outgoing,
     peer::{Peer, identify_to_peer},
+    protected::{Bytes, CORRUPT, REFUSED},
 };
 
 /// The least that one system call costs against the budget of a round, so that a peer cannot cause
@@ -54,7 +55,7 @@ pub struct NewStream<S> {
 }
 
 pub(crate) struct Stream<S> {
-    pub(crate) bytes: S,
+    pub(crate) bytes: Bytes<S>,
     pub(crate) incoming: Incoming,
     pub(crate) outgoing: Outgoing,
     /// Readiness as far as is known: set by events, cleared when a call moves fewer bytes than
@@ -91,11 +92,14 @@ impl<S: ByteStream> Stream<S> {
         now: Duration,
     ) -> Self {
         let NewStream { bytes, keys, copies_directly } = new;
-        let (opener, sealer) = keys.map(StreamKeys::into_records).unzip();
+        let bytes = match keys.map(StreamKeys::into_records) {
+            Some((opener, sealer)) => Bytes::protected(bytes, opener, sealer),
+            None => Bytes::Plain(bytes),
+        };
         Self {
             bytes,
-            incoming: Incoming::new(opener, endpoint, is_shared),
-            outgoing: Outgoing::new(segment_bytes, sealer, endpoint),
+            incoming: Incoming::new(endpoint, is_shared),
+            outgoing: Outgoing::new(segment_bytes, endpoint),
             // Before the first event: nothing was received, and the send buffer is empty.
             readable: false,
             writable: true,
@@ -142,9 +146,18 @@ impl<S: ByteStream> Stream<S> {
     /// Returns whether there are bytes to write that do not wait for the limit and the socket accepts
     /// some, as far as is known.
     fn can_write(&self) -> bool {
-        let has_bytes =
-            if self.send_held { self.outgoing.is_urgent() } else { self.outgoing.is_pending() };
+        let has_bytes = if self.send_held { self.is_urgent() } else { self.is_pending() };
         self.writable && self.write_failed.is_none() && has_bytes
+    }
+
+    /// Returns whether there is anything to write.
+    fn is_pending(&self) -> bool {
+        self.bytes.has_unwritten() || self.outgoing.is_pending()
+    }
+
+    /// Returns whether there is anything to write besides new segments.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.bytes.has_unwritten() || self.outgoing.is_urgent()
     }
 
     /// Returns whether a round of service would move bytes, as far as is known.
@@ -179,7 +192,7 @@ impl<S: ByteStream> Stream<S> {
 
     /// Returns whether there are bytes to write that the socket did not accept.
     pub(crate) fn waits_to_write(&self) -> bool {
-        !self.writable && self.outgoing.is_pending()
+        !self.writable && self.is_pending()
     }
 
     /// Writes, reads and copies, about `budget_bytes` each.
@@ -206,7 +219,7 @@ impl<S: ByteStream> Stream<S> {
         let mut left = budget_bytes;
         while left > 0 && self.can_write() {
             let room = if self.send_held { 0 } else { round.room(Direction::Send) };
-            if room == 0 && !self.outgoing.is_urgent() {
+            if room == 0 && !self.is_urgent() {
                 self.send_held = true;
                 break;
             }
@@ -249,7 +262,11 @@ impl<S: ByteStream> Stream<S> {
                 break;
             }
             round.counters.read_calls += 1;
-            match self.incoming.read(&mut self.bytes, left.min(room)) {
+            let read = self.incoming.read(&mut self.bytes, left.min(room));
+            if self.bytes.take_received() {
+                self.last_received = round.now;
+            }
+            match read {
                 Ok(moved) if moved.bytes == 0 => {
                     let words = self.write_failed.take();
                     return Err(Cause::Lost(
@@ -259,14 +276,11 @@ impl<S: ByteStream> Stream<S> {
                 Ok(moved) => {
                     round.receiving.take(round.now, moved.bytes);
                     self.last_received = round.now;
-                    self.readable = moved.bytes == moved.wanted || self.read_closed;
+                    let is_full = moved.bytes == moved.wanted;
+                    self.readable = is_full || self.read_closed || self.bytes.has_failed();
                     round.counters.bytes_in += moved.bytes as u64;
                     left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
-                    let parsed = self.incoming.parse(round.completed);
-                    if let Err(Cause::Corrupt(_)) = &parsed {
-                        self.outgoing.send_corrupt(&mut self.bytes);
-                    }
-                    parsed?;
+                    self.incoming.parse(round.completed)?;
                     self.hear(round);
                 }
                 Err(Errno::INTR) => {}
@@ -278,6 +292,8 @@ impl<S: ByteStream> Stream<S> {
                     }
                 }
                 Err(error @ Errno::FAULT) => return Err(memory("written", error)),
+                Err(CORRUPT) => return Err(Cause::Corrupt("a record failed its check".into())),
+                Err(REFUSED) => return Err(Cause::Corrupt("as the peer reports".into())),
                 Err(error) => return Err(Cause::Lost(words(error))),
             }
         }
@@ -406,7 +422,8 @@ impl<S: ByteStream> Stream<S> {
 
     /// Returns whether the bye of a channel was passed to the kernel, with all before it, or nothing more can be.
     pub(crate) fn has_written_bye(&mut self, number: u32) -> bool {
-        self.write_failed.is_some() || self.outgoing.has_written_bye(number)
+        let end = self.outgoing.bye_end(number, self.bytes.accepted_bytes());
+        self.write_failed.is_some() || end.is_some_and(|end| end <= self.bytes.written_bytes())
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! | bytes | meaning (numbers are little endian) |
 //! |---|---|
-//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 corrupt, 7 introduction, 8 readable, 9 reference, 10 copied, 11 channel, 12 message, 13 challenge, 14 proof |
+//! | 0 | kind: 1 data, 2 control, 3 heartbeat, 4 bye, 5 write, 6 proof, 7 introduction, 8 readable, 9 reference, 10 copied, 11 channel, 12 message, 13 challenge |
 //! | 1 | flags: bit 0 = last segment of its block (data) or part of its message; bit 1 = its end is not reported (write only); others 0 |
 //! | 2..4 | `RD`, so that a loss of framing is detected at once |
 //! | 4..8 | length of the body in bytes; reference: length of the block |
@@ -13,8 +13,7 @@
 //!
 //! A block is one or more consecutive data frames (control frames and heartbeats may stand
 //! between), of which only the last has the flag. Only a block of 0 bytes has an empty data frame.
-//! Heartbeat, bye and corrupt have no body. No frame follows a bye or a corrupt. A corrupt reports
-//! that its sender has received a record that failed its check, and closes the connection.
+//! Heartbeat and bye have no body. No frame follows a bye.
 //!
 //! A one-sided write is one or more write frames. Between header and body is the place, two numbers
 //! of 8 bytes: the offset of this body in the exposed memory, and how many bytes of the write are
@@ -26,8 +25,8 @@
 //! reference instead of data frames: 8 bytes follow, its address in the sender's memory. A copied, without a body, reports that its sender has copied the block of this number.
 //!
 //! On a connection that groups share (docs/decisions/shared-connections.md) the frames behind a channel, which
-//! has no body and may stand between segments, are of the channel with its number, up to the next one; on each stream 0 is selected at first, which is no group's. Heartbeats,
-//! corrupts and messages are the connection's, whatever is selected. A message is one or more message frames of 1 to 64 bytes,
+//! has no body and may stand between segments, are of the channel with its number, up to the next one; on each stream 0 is selected at first, which is no group's. Heartbeats
+//! and messages are the connection's, whatever is selected. A message is one or more message frames of 1 to 64 bytes,
 //! of which only the last has the flag. No frame of a channel follows its bye.
 
 use transport::{CONTROL_BYTES_MAX, PROOF_BYTES};
@@ -64,8 +63,6 @@ pub(crate) enum Header {
     Heartbeat,
     /// The peer sends nothing more on this stream.
     Bye,
-    /// The peer has received a record that failed its check.
-    Corrupt,
     /// Blocks may be copied out of the memory of the peer, which is this process.
     Introduction { pid: u32 },
     /// A proof follows that the peer wants to be placed in this end's memory.
@@ -114,7 +111,6 @@ impl Header {
             Header::Write { bytes, immediate: None, key } => (5, FLAG_UNREPORTED, bytes, 0, key),
             Header::Heartbeat => (3, 0, 0, 0, 0),
             Header::Bye => (4, 0, 0, 0, 0),
-            Header::Corrupt => (6, 0, 0, 0, 0),
             Header::Introduction { pid } => (7, 0, 0, 0, pid),
             Header::Readable => (8, 0, 0, 0, 0),
             Header::Reference { bytes, immediate, block } => {
@@ -124,7 +120,7 @@ impl Header {
             Header::Channel { number } => (11, 0, 0, 0, number),
             Header::Message { bytes, last } => (12, if last { FLAG_LAST } else { 0 }, bytes, 0, 0),
             Header::Challenge => (13, 0, PROOF_BYTES, 0, 0),
-            Header::Proof => (14, 0, ADDRESS_BYTES, 0, 0),
+            Header::Proof => (6, 0, ADDRESS_BYTES, 0, 0),
         };
         debug_assert!(
             kind == 9 || bytes <= SEGMENT_BYTES_MAX,
@@ -146,7 +142,7 @@ impl Header {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let (bytes, immediate, block) = (number(4), number(8), number(12));
-        if mark != MARK || !(1..=14).contains(&kind) {
+        if mark != MARK || !(1..=13).contains(&kind) {
             return Err(WireError::NotAFrame([kind, flags, mark[0], mark[1]]));
         }
         let has_immediate = matches!(kind, 1 | 5 | 9);
@@ -186,14 +182,13 @@ impl Header {
             }
             2 | 12 => Err(WireError::ControlLength(bytes)),
             13 if length == PROOF_BYTES => Ok(Header::Challenge),
-            14 if length == ADDRESS_BYTES => Ok(Header::Proof),
-            13 | 14 => Err(WireError::ProofLength(bytes)),
+            6 if length == ADDRESS_BYTES => Ok(Header::Proof),
+            6 | 13 => Err(WireError::ProofLength(bytes)),
             9 if bytes > 0 => Ok(Header::Reference { bytes, immediate, block }),
             9 => Err(WireError::EmptyReference),
             _ if bytes != 0 => Err(WireError::StrayValue),
             3 => Ok(Header::Heartbeat),
             4 => Ok(Header::Bye),
-            6 => Ok(Header::Corrupt),
             7 => Ok(Header::Introduction { pid: block }),
             8 => Ok(Header::Readable),
             11 => Ok(Header::Channel { number: block }),
@@ -344,7 +339,6 @@ mod tests {
                 .prop_map(|(bytes, immediate, key)| Header::Write { bytes, immediate, key }),
             Just(Header::Heartbeat),
             Just(Header::Bye),
-            Just(Header::Corrupt),
             any::<u32>().prop_map(|pid| Header::Introduction { pid }),
             Just(Header::Challenge),
             Just(Header::Proof),

@@ -245,5 +245,5 @@ pub const WRITE: u8 = 5;
 pub const INTRODUCTION: u8 = 7;
 pub const REFERENCE: u8 = 9;
 pub const CHALLENGE: u8 = 13;
-pub const PROOF: u8 = 14;
+pub const PROOF: u8 = 6;
 pub const LAST: u8 = 1;

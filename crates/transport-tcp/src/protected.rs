@@ -1,0 +1,439 @@
+//! A stream of bytes in records: what is written is encrypted, and what is read was verified.
+//!
+//! Long slices are encrypted from where they are, and long contents are decrypted to where they belong; short ones are copied. The
+//! kind of a content is decrypted behind it. So a record is decrypted in place if its slice has no space behind
+//! it, and the last bytes of a long slice are sent with what follows: the record before them finds its space.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    ops::Range,
+    os::fd::BorrowedFd,
+};
+
+use rustix::io::Errno;
+
+use crate::{
+    byte_stream::ByteStream,
+    record::{
+        self, BadRecord, CONTENT_BYTES_MAX, END_BYTES, HEAD_BYTES, Opener, Sealer, sealed_bytes_max,
+    },
+};
+
+/// Up to this many bytes are copied, which costs less than a record of their own.
+const SHORT_BYTES_MAX: usize = 4 << 10;
+
+/// How many bytes of a long slice are left for the next record.
+const LEFT_BYTES: usize = 16;
+
+/// Records are made up to this length before they are written: they stay in the processor's cache.
+const BATCH_BYTES: usize = 64 << 10;
+
+/// The length of the buffer of received records while they are short, and otherwise.
+const RECEIVED_BYTES_MIN: usize = 1 << 10;
+const RECEIVED_BYTES: usize = 128 << 10;
+
+/// Reading fails with this if a record is not what the other end has sent; the kernel's TLS has the same error.
+pub(crate) const CORRUPT: Errno = Errno::BADMSG;
+/// Reading fails with this if the other end has refused a record.
+pub(crate) const REFUSED: Errno = Errno::REMOTEIO;
+
+/// What the bytes of a stream pass through.
+pub(crate) enum Bytes<S> {
+    Plain(S),
+    Protected(Box<ProtectedStream<S>>),
+}
+
+/// A stream of bytes in records.
+pub(crate) struct ProtectedStream<S> {
+    stream: S,
+    opener: Opener,
+    /// Records that were read.
+    received: Vec<u8>,
+    /// Those in `received` that are not opened.
+    sealed: Range<usize>,
+    /// What was decrypted in `received` and is not read.
+    opened: Range<usize>,
+    /// Why reading fails once all before it was read: `PIPE` if the other end has closed its direction.
+    failed: Option<Errno>,
+    /// Some bytes of a record were read since [`Bytes::take_received`].
+    has_received: bool,
+    sealer: Sealer,
+    /// Records to write, of which those in `unwritten` are not written.
+    made: Vec<u8>,
+    unwritten: Range<usize>,
+    /// Contents of the next record.
+    short: Vec<u8>,
+    /// How many bytes were accepted, and how many of these had been when all records were last written.
+    accepted_bytes: u64,
+    written_bytes: u64,
+}
+
+impl<S> Bytes<S> {
+    pub(crate) fn protected(stream: S, opener: Opener, sealer: Sealer) -> Self {
+        Self::Protected(Box::new(ProtectedStream {
+            stream,
+            opener,
+            received: vec![0; RECEIVED_BYTES_MIN],
+            sealed: 0..0,
+            opened: 0..0,
+            failed: None,
+            has_received: false,
+            sealer,
+            made: Vec::new(),
+            unwritten: 0..0,
+            short: Vec::new(),
+            accepted_bytes: 0,
+            written_bytes: 0,
+        }))
+    }
+
+    /// Returns the stream below.
+    pub(crate) fn into_stream(self) -> S {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Protected(protected) => protected.stream,
+        }
+    }
+
+    pub(crate) fn stream(&self) -> &S {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Protected(protected) => &protected.stream,
+        }
+    }
+
+    pub(crate) fn stream_mut(&mut self) -> &mut S {
+        match self {
+            Self::Plain(stream) => stream,
+            Self::Protected(protected) => &mut protected.stream,
+        }
+    }
+
+    /// Returns whether bytes were accepted that the stream below was not: the next [`ByteStream::write`], also of nothing, goes on
+    /// with them.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Protected(protected) => !protected.unwritten.is_empty(),
+        }
+    }
+
+    /// Returns how many bytes were accepted so far.
+    pub(crate) fn accepted_bytes(&self) -> u64 {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Protected(protected) => protected.accepted_bytes,
+        }
+    }
+
+    /// Returns how many of the accepted bytes the stream below has accepted, or fewer.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Protected(protected) => protected.written_bytes,
+        }
+    }
+
+    /// Returns whether reading fails once all before it was read.
+    pub(crate) fn has_failed(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Protected(protected) => protected.failed.is_some(),
+        }
+    }
+
+    /// Returns whether something came since the last call, also if it is only a part of a record.
+    pub(crate) fn take_received(&mut self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Protected(protected) => std::mem::take(&mut protected.has_received),
+        }
+    }
+}
+
+impl<S: ByteStream> ByteStream for Bytes<S> {
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        match self {
+            Self::Plain(stream) => stream.read(into),
+            Self::Protected(protected) => protected.read(into),
+        }
+    }
+
+    fn write(&mut self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        match self {
+            Self::Plain(stream) => stream.write(from),
+            Self::Protected(protected) => protected.write(from),
+        }
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.stream().socket()
+    }
+
+    fn is_watched(&self) -> bool {
+        self.stream().is_watched()
+    }
+}
+
+impl<S: ByteStream> ProtectedStream<S> {
+    fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        let mut into = Unfilled { slices: into, first: 0, at: 0, filled_bytes: 0 };
+        let mut may_read = true;
+        loop {
+            self.opened.start += into.fill(&self.received[self.opened.clone()]);
+            if into.is_full() {
+                return Ok(into.filled_bytes);
+            }
+            match self.advance(&mut into, &mut may_read) {
+                Ok(()) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if into.filled_bytes == 0 => return Err(Errno::AGAIN),
+                Err(Errno::AGAIN) => return Ok(into.filled_bytes),
+                Err(error) if into.filled_bytes == 0 && error != Errno::PIPE => return Err(error),
+                Err(_) => return Ok(into.filled_bytes),
+            }
+        }
+    }
+
+    /// Opens the next record, or else reads once if there may be more. Errors: `AGAIN`, `INTR`; all others are final.
+    fn advance(&mut self, into: &mut Unfilled<'_, '_>, may_read: &mut bool) -> Result<(), Errno> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let advanced = match self.open_next(into) {
+            Ok(true) => Ok(()),
+            Ok(false) if *may_read => self.receive().map(|is_more| *may_read = is_more),
+            Ok(false) => Err(Errno::AGAIN),
+            Err(bad) => Err(self.refuse(bad)),
+        };
+        self.failed = advanced.err().filter(|&error| error != Errno::AGAIN && error != Errno::INTR);
+        advanced
+    }
+
+    /// Opens the next record, if it was received as a whole.
+    fn open_next(&mut self, into: &mut Unfilled<'_, '_>) -> Result<bool, BadRecord> {
+        let Some(head) = self.received[self.sealed.clone()].first_chunk() else {
+            return Ok(false);
+        };
+        let content_bytes = record::content_bytes(head)?;
+        let whole_bytes = HEAD_BYTES + content_bytes + END_BYTES;
+        if whole_bytes > self.sealed.len() {
+            self.make_space(whole_bytes);
+            return Ok(false);
+        }
+        let start = self.sealed.start;
+        self.sealed.start += whole_bytes;
+        let record = &mut self.received[start..][..whole_bytes];
+        // A part of a record is never seen, and what it overwrites has not come.
+        if content_bytes > SHORT_BYTES_MAX
+            && let Some(place) = into.place(content_bytes + 1)
+        {
+            let data_bytes = self.opener.open(record, place)?;
+            into.skip(data_bytes);
+        } else {
+            let data_bytes = self.opener.open_in_place(record)?;
+            self.opened = start + HEAD_BYTES..start + HEAD_BYTES + data_bytes;
+        }
+        Ok(true)
+    }
+
+    /// Reads once. Returns whether there may be more. Errors: also `PIPE` if the other end has closed its direction.
+    fn receive(&mut self) -> Result<bool, Errno> {
+        if self.sealed.is_empty() {
+            self.sealed = 0..0;
+        }
+        if self.sealed.end == self.received.len() {
+            self.make_space(self.sealed.len() + 1);
+        }
+        let free = &mut self.received[self.sealed.end..];
+        let free_bytes = free.len();
+        let bytes = self.stream.read(&mut [IoSliceMut::new(free)])?;
+        if bytes == 0 {
+            return Err(Errno::PIPE);
+        }
+        self.has_received = true;
+        self.sealed.end += bytes;
+        Ok(bytes == free_bytes)
+    }
+
+    /// Makes space for the rest of a record of this length.
+    fn make_space(&mut self, whole_bytes: usize) {
+        if self.sealed.start + whole_bytes > self.received.len() {
+            self.received.copy_within(self.sealed.clone(), 0);
+            self.sealed = 0..self.sealed.len();
+        }
+        if whole_bytes > self.received.len() {
+            self.received.resize(RECEIVED_BYTES, 0);
+        }
+    }
+
+    /// Tells the peer of a bad record, so that it reports that cause and not a lost connection; not if the stream below accepts
+    /// nothing.
+    fn refuse(&mut self, bad: BadRecord) -> Errno {
+        let errno = match bad {
+            BadRecord::Refused => return REFUSED,
+            BadRecord::Corrupt => CORRUPT,
+        };
+        let end = self.unwritten.end;
+        self.make_room(64);
+        if let Ok(bytes) = self.sealer.seal_alert(&mut self.made[end..]) {
+            self.unwritten.end += bytes;
+            let _ = self.flush();
+        }
+        errno
+    }
+
+    fn write(&mut self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        self.flush()?;
+        let (mut from, mut accepted_bytes) = (Unwritten { slices: from, at: 0 }, 0);
+        loop {
+            let bytes = self.seal_batch(&mut from)?;
+            accepted_bytes += bytes;
+            self.accepted_bytes += bytes as u64;
+            // An error is met again by the next call, which has to be made for the rest.
+            if bytes == 0 || self.flush().is_err() {
+                return Ok(accepted_bytes);
+            }
+        }
+    }
+
+    /// Makes records of the next bytes, and returns how many these are.
+    fn seal_batch(&mut self, from: &mut Unwritten<'_, '_>) -> Result<usize, Errno> {
+        let mut taken_bytes = 0;
+        while self.unwritten.len() < BATCH_BYTES
+            && let Some(rest) = from.rest()
+        {
+            let fits = self.short.len() + rest.len() <= CONTENT_BYTES_MAX;
+            let bytes = if rest.len() <= SHORT_BYTES_MAX && fits {
+                self.short.extend_from_slice(rest);
+                rest.len()
+            } else if !self.short.is_empty() {
+                self.seal_short()?;
+                continue;
+            } else {
+                let bytes = CONTENT_BYTES_MAX.min(rest.len() - LEFT_BYTES);
+                self.seal(&rest[..bytes])?;
+                bytes
+            };
+            from.take(bytes);
+            taken_bytes += bytes;
+        }
+        self.seal_short()?;
+        Ok(taken_bytes)
+    }
+
+    fn seal_short(&mut self) -> Result<(), Errno> {
+        if self.short.is_empty() {
+            return Ok(());
+        }
+        let short = std::mem::take(&mut self.short);
+        let sealed = self.seal(&short);
+        self.short = short;
+        self.short.clear();
+        sealed
+    }
+
+    fn seal(&mut self, content: &[u8]) -> Result<(), Errno> {
+        let end = self.unwritten.end;
+        self.make_room(sealed_bytes_max(content.len()));
+        self.unwritten.end += self.sealer.seal(content, &mut self.made[end..])?;
+        Ok(())
+    }
+
+    /// Makes room for so many bytes behind the records to write.
+    fn make_room(&mut self, bytes: usize) {
+        let end = self.unwritten.end + bytes;
+        if end > self.made.len() {
+            self.made.resize(end, 0);
+        }
+    }
+
+    /// Writes the records that were made.
+    fn flush(&mut self) -> Result<(), Errno> {
+        while !self.unwritten.is_empty() {
+            let rest = &self.made[self.unwritten.clone()];
+            match self.stream.write(&[IoSlice::new(rest)]) {
+                Ok(bytes) => {
+                    let is_full = bytes < rest.len();
+                    self.unwritten.start += bytes;
+                    if is_full {
+                        return Err(Errno::AGAIN);
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.unwritten = 0..0;
+        self.written_bytes = self.accepted_bytes;
+        Ok(())
+    }
+}
+
+/// Slices to fill in order.
+struct Unfilled<'a, 'b> {
+    slices: &'a mut [IoSliceMut<'b>],
+    /// The first one that is not full, and how much of it is filled.
+    first: usize,
+    at: usize,
+    filled_bytes: usize,
+}
+
+impl Unfilled<'_, '_> {
+    /// Goes on to a slice with space. Returns false if there is none.
+    fn settle(&mut self) -> bool {
+        while self.slices.get(self.first).is_some_and(|slice| slice.len() == self.at) {
+            (self.first, self.at) = (self.first + 1, 0);
+        }
+        self.first < self.slices.len()
+    }
+
+    fn is_full(&mut self) -> bool {
+        !self.settle()
+    }
+
+    /// Copies as much as fits, and returns how much that is.
+    fn fill(&mut self, mut from: &[u8]) -> usize {
+        let mut bytes = 0;
+        while !from.is_empty() && self.settle() {
+            let free = &mut self.slices[self.first][self.at..];
+            let part = from.len().min(free.len());
+            free[..part].copy_from_slice(&from[..part]);
+            from = &from[part..];
+            self.skip(part);
+            bytes += part;
+        }
+        bytes
+    }
+
+    /// Returns the next `bytes` bytes, if they are in one slice.
+    fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        self.settle();
+        self.slices.get_mut(self.first)?[self.at..].get_mut(..bytes)
+    }
+
+    fn skip(&mut self, bytes: usize) {
+        self.at += bytes;
+        self.filled_bytes += bytes;
+    }
+}
+
+/// Slices to take in order.
+struct Unwritten<'a, 'b> {
+    slices: &'a [IoSlice<'b>],
+    /// How much of the first one was taken.
+    at: usize,
+}
+
+impl<'a> Unwritten<'a, '_> {
+    /// Returns the rest of the next slice that has some.
+    fn rest(&mut self) -> Option<&'a [u8]> {
+        while self.slices.first().is_some_and(|slice| slice.len() == self.at) {
+            (self.slices, self.at) = (&self.slices[1..], 0);
+        }
+        Some(&self.slices.first()?[self.at..])
+    }
+
+    fn take(&mut self, bytes: usize) {
+        self.at += bytes;
+    }
+}
