@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use session::{Channel, Deadline, SessionKeys};
+use session::{Channel, Deadline};
 use transport::{EndpointId, PostError, Transport, Watched};
 #[cfg(feature = "fabric")]
 use transport_fabric::{FabricLink, FabricSettings, FabricTransport};
 use transport_shm::{Beside, BesideLink, PipeEnd, ShmLink, ShmSettings, ShmTransport};
 pub(crate) use transport_tcp::{ConnectionId, SharedEvent, TcpLink};
-use transport_tcp::{LinkError, SharedConnections, StreamKeys, TcpSettings, TcpTransport};
+use transport_tcp::{SharedConnections, StreamKeys, TcpSettings, TcpTransport};
 
 pub(crate) use self::sockets::GroupEnd;
 use self::sockets::Sockets;
@@ -337,10 +337,24 @@ fn tcp_transport(settings: &TcpSettings) -> Result<TcpTransport, Error> {
 
 /// Makes a link of authenticated connections. Errors: a peer has sent too much, or the number of connections.
 pub(crate) fn tcp_link(channels: Vec<Channel>, protection: Protection) -> Result<TcpLink, String> {
-    let streams: Result<_, session::Error> =
-        channels.into_iter().map(Channel::into_stream).collect();
-    protected(streams.map_err(|error| error.to_string())?, protection)
-        .map_err(|error| error.to_string())
+    let count = channels.len();
+    let with_keys = |(index, channel): (usize, Channel)| {
+        let purpose = format!("encrypted stream {index} of {count}");
+        let (stream, keys) = channel.into_stream_with_keys(&purpose)?;
+        Ok((stream, StreamKeys::new(*keys.sending, *keys.receiving)))
+    };
+    let of_peer = |error: session::Error| error.to_string();
+    let link = match protection {
+        Protection::None => {
+            let streams: Result<_, _> = channels.into_iter().map(Channel::into_stream).collect();
+            TcpLink::new(streams.map_err(of_peer)?)
+        }
+        Protection::Encrypt => {
+            let streams: Result<_, _> = channels.into_iter().enumerate().map(with_keys).collect();
+            TcpLink::protected(streams.map_err(of_peer)?)
+        }
+    };
+    link.map_err(|error| error.to_string())
 }
 
 /// Makes a connection that groups share of authenticated ones, or of the pipe that both ends have begun in place of the only one.
@@ -356,20 +370,8 @@ pub(crate) fn shared_link(
     let Some(pipe) = pipe else { return tcp_link(channels, protection) };
     let pipe = pipe.finish(deadline.left()).map_err(|error| error.to_string())?;
     let connection = channels.into_iter().next().ok_or("no connection")?;
-    let (connection, _) = connection.into_stream().map_err(|error| error.to_string())?;
+    let connection = connection.into_stream().map_err(|error| error.to_string())?;
     Ok(TcpLink::through_memory(connection, pipe))
-}
-
-/// Makes a link whose streams have the protection on which the members have agreed.
-fn protected(
-    streams: Vec<(TcpStream, SessionKeys)>,
-    protection: Protection,
-) -> Result<TcpLink, LinkError> {
-    let keys = |keys: SessionKeys| StreamKeys::new(*keys.sending, *keys.receiving);
-    match protection {
-        Protection::None => TcpLink::new(streams.into_iter().map(|(stream, _)| stream).collect()),
-        _ => TcpLink::protected(streams.into_iter().map(|(s, k)| (s, keys(k))).collect()),
-    }
 }
 
 /// Calls a method of the current transport.

@@ -23,6 +23,7 @@ use crate::{
     refusal,
     secret::Secret,
     tls,
+    version::PROTOCOL_VERSION,
 };
 
 /// The longest message in bytes: a longer announced length is refused before memory is allocated.
@@ -370,17 +371,22 @@ impl Channel {
         Ok(())
     }
 
-    /// Returns the connection itself, still blocking, with no received bytes left unread, and keys
-    /// for the data that follows on it, which both ends have to protect by themselves.
-    ///
-    /// Errors: the peer has sent more than it should by now.
-    pub fn into_stream(self) -> Result<(TcpStream, SessionKeys), Error> {
-        let to_listener = self.export(b"from the connector to the listener")?;
-        let to_connector = self.export(b"from the listener to the connector")?;
+    /// As [`Channel::into_stream`], also with keys for the data that follows on the connection, which both ends have to protect by
+    /// themselves. Both have to name the same purpose, and with another one, or another version of the protocol, the keys are others.
+    pub fn into_stream_with_keys(self, purpose: &str) -> Result<(TcpStream, SessionKeys), Error> {
+        let to_listener = self.export("from the connector to the listener", purpose)?;
+        let to_connector = self.export("from the listener to the connector", purpose)?;
         let (sending, receiving) = match self.connected_here {
             true => (to_listener, to_connector),
             false => (to_connector, to_listener),
         };
+        Ok((self.into_stream()?, SessionKeys { sending, receiving }))
+    }
+
+    /// Returns the connection itself, still blocking, with no received bytes left unread.
+    ///
+    /// Errors: the peer has sent more than it should by now.
+    pub fn into_stream(self) -> Result<TcpStream, Error> {
         let unread = self.tls().reader().read(&mut [0]);
         if unread.is_ok() {
             return Err(peer_error(self.peer, "sent more than was requested".into()));
@@ -388,15 +394,15 @@ impl Channel {
         let _ = self.stream.set_read_timeout(None);
         let _ = self.stream.set_write_timeout(None);
         let own = Arc::try_unwrap(self.stream).or_else(|shared| shared.try_clone());
-        let stream = own.map_err(|error| lost(self.peer, &error))?;
-        Ok((stream, SessionKeys { sending, receiving }))
+        own.map_err(|error| lost(self.peer, &error))
     }
 
     /// Derives a key from this connection's handshake (RFC 8446, section 7.5).
-    fn export(&self, context: &[u8]) -> Result<Zeroizing<[u8; 32]>, Error> {
+    fn export(&self, direction: &str, purpose: &str) -> Result<Zeroizing<[u8; 32]>, Error> {
+        let context = format!("version {PROTOCOL_VERSION}, {purpose}, {direction}");
         let mut key = Zeroizing::new([0; 32]);
         self.tls()
-            .export_keying_material(&mut key[..], b"EXPORTER-rdmc-stream", Some(context))
+            .export_keying_material(&mut key[..], b"EXPORTER-rdmc-stream", Some(context.as_bytes()))
             .map_err(refused_by(self.peer))?;
         Ok(key)
     }
@@ -545,17 +551,26 @@ mod tests {
         let (mut one, mut other) = pair();
         // The bytes behind the last message stay in the stream.
         other.send(&"last", deadline).unwrap();
-        let (mut raw, keys) = other.into_stream().unwrap();
+        let (mut raw, keys) = other.into_stream_with_keys("stream 0").unwrap();
         raw.write_all(b"raw").unwrap();
         assert_eq!(one.receive::<String>(deadline).unwrap(), "last");
-        let (mut stream, mirrored) = one.into_stream().unwrap();
+        let (mut stream, mirrored) = one.into_stream_with_keys("stream 0").unwrap();
         let mut bytes = [0; 3];
         stream.read_exact(&mut bytes).unwrap();
         assert_eq!(&bytes, b"raw");
         assert_eq!((&keys.sending, &keys.receiving), (&mirrored.receiving, &mirrored.sending));
         assert_ne!(keys.sending, keys.receiving);
         let (again, _) = pair();
-        assert_ne!(again.into_stream().unwrap().1.sending, keys.receiving);
+        assert_ne!(again.into_stream_with_keys("stream 0").unwrap().1.sending, keys.receiving);
+    }
+
+    #[test]
+    fn ends_with_other_purposes_have_other_keys() {
+        let (one, other) = pair();
+        let (_, keys) = one.into_stream_with_keys("stream 0").unwrap();
+        let (_, others) = other.into_stream_with_keys("stream 1").unwrap();
+        assert_ne!(keys.sending, others.receiving);
+        assert_ne!(keys.receiving, others.sending);
     }
 
     #[test]
