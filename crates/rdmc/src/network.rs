@@ -2,7 +2,7 @@
 //! sockets.
 
 use std::{
-    net::{IpAddr, TcpStream},
+    net::IpAddr,
     os::fd::OwnedFd,
     sync::Arc,
     time::{Duration, Instant},
