@@ -437,3 +437,177 @@ impl<'a> Unwritten<'a, '_> {
         self.at += bytes;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::VecDeque, rc::Rc};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// One direction: what was written and not read, and whether its writer has closed.
+    #[derive(Default)]
+    struct Line {
+        bytes: VecDeque<u8>,
+        is_closed: bool,
+    }
+
+    /// One end of two lines, which accepts and returns as many bytes per call as its plan says, in turn; 0 is `AGAIN` or `INTR`.
+    struct End {
+        reads: Rc<RefCell<Line>>,
+        writes: Rc<RefCell<Line>>,
+        plan: Vec<usize>,
+        turn: usize,
+    }
+
+    impl End {
+        fn next(&mut self) -> Result<usize, Errno> {
+            self.turn += 1;
+            match self.plan[self.turn % self.plan.len()] {
+                0 if self.turn.is_multiple_of(2) => Err(Errno::AGAIN),
+                0 => Err(Errno::INTR),
+                bytes => Ok(bytes),
+            }
+        }
+    }
+
+    impl ByteStream for End {
+        fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+            let bytes_max = self.next()?;
+            let line = &mut *self.reads.borrow_mut();
+            if line.bytes.is_empty() {
+                return if line.is_closed { Ok(0) } else { Err(Errno::AGAIN) };
+            }
+            let bytes = bytes_max.min(line.bytes.len()).min(into[0].len());
+            into[0].iter_mut().zip(line.bytes.drain(..bytes)).for_each(|(to, from)| *to = from);
+            Ok(bytes)
+        }
+
+        fn write(&mut self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+            let bytes = self.next()?.min(from[0].len());
+            self.writes.borrow_mut().bytes.extend(&from[0][..bytes]);
+            Ok(bytes)
+        }
+
+        fn socket(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+    }
+
+    fn pair(plan: &[usize]) -> (Bytes<End>, Bytes<End>) {
+        let lines = [Rc::<RefCell<Line>>::default(), Rc::default()];
+        let end = |own: usize| {
+            let [reads, writes] = [&lines[1 - own], &lines[own]].map(Rc::clone);
+            let secret = |of: usize| [of as u8; record::SECRET_BYTES].into();
+            let end = End { reads, writes, plan: plan.to_vec(), turn: 0 };
+            Bytes::protected(end, Opener::new(secret(1 - own)), Sealer::new(secret(own)))
+        };
+        (end(0), end(1))
+    }
+
+    /// Writes all of `sent` in slices of these lengths, and reads it in others, until no call moves a byte. Returns what came,
+    /// and how reading went last.
+    fn carried(
+        writer: &mut Bytes<End>,
+        reader: &mut Bytes<End>,
+        mut sent: &[u8],
+        lengths: &[usize],
+    ) -> (Vec<u8>, Result<usize, Errno>) {
+        let (mut came, mut idle) = (Vec::new(), 0);
+        let mut at = 0;
+        loop {
+            let mut cut = |sent: &mut &[u8]| {
+                at += 1;
+                sent.split_off(..lengths[at % lengths.len()].min(sent.len())).unwrap().to_vec()
+            };
+            let mut rest = sent;
+            let parts: Vec<Vec<u8>> = (0..5).map(|_| cut(&mut rest)).collect();
+            let slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+            let written = writer.write(&slices).unwrap_or(0);
+            sent = &sent[written..];
+            let mut parts: Vec<Vec<u8>> =
+                lengths.iter().rev().take(4).map(|&length| vec![0; length]).collect();
+            let wanted: usize = parts.iter().map(Vec::len).sum();
+            let read = reader
+                .read(&mut parts.iter_mut().map(|part| IoSliceMut::new(part)).collect::<Vec<_>>());
+            came.extend(&parts.concat()[..read.unwrap_or(0).min(wanted)]);
+            let is_idle = written == 0 && read.is_ok_and(|bytes| bytes == 0)
+                || read.is_err_and(|error| error != Errno::AGAIN);
+            let is_quiet = written == 0 && read == Err(Errno::AGAIN);
+            idle = if is_quiet && !writer.has_unwritten() { idle + 1 } else { 0 };
+            if is_idle || idle > 50 {
+                return (came, read);
+            }
+        }
+    }
+
+    fn contents(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| (at * 31 % 251) as u8).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, ..Default::default() })]
+
+        /// However the stream below hesitates, and however slices are cut.
+        #[test]
+        fn what_is_written_is_read(
+            bytes in 0_usize..300_000,
+            lengths in proptest::collection::vec(
+                prop_oneof![0_usize..40, 4000_usize..4200, 16_000_usize..17_000, 60_000_usize..70_000], 4..9,
+            ),
+            plan in proptest::collection::vec(
+                prop_oneof![Just(0_usize), 1_usize..50, 1000_usize..20_000, Just(1 << 20)], 1..9,
+            ),
+        ) {
+            prop_assume!(plan.iter().any(|&bytes| bytes >= 1000) && lengths.iter().any(|&bytes| bytes > 40));
+            prop_assume!(lengths.iter().rev().take(4).any(|&bytes| bytes > 40));
+            let (mut writer, mut reader) = pair(&plan);
+            let sent = contents(bytes);
+            let (came, _) = carried(&mut writer, &mut reader, &sent, &lengths);
+            prop_assert!(came == sent, "{} of {} bytes", came.len(), sent.len());
+            prop_assert_eq!(writer.written_bytes(), bytes as u64);
+            let Bytes::Protected(below) = &writer else { unreachable!() };
+            below.stream.writes.borrow_mut().is_closed = true;
+            let mut more = [0];
+            let ended = (0..99).map(|_| reader.read(&mut [IoSliceMut::new(&mut more)])).find(|read| *read != Err(Errno::AGAIN));
+            prop_assert_eq!(ended, Some(Ok(0)));
+        }
+    }
+
+    #[test]
+    fn what_precedes_a_changed_record_is_read_and_both_ends_know() {
+        let (mut writer, mut reader) = pair(&[1 << 20]);
+        let sent = contents(100_000);
+        assert_eq!(writer.write(&[IoSlice::new(&sent)]), Ok(sent.len()));
+        let Bytes::Protected(below) = &writer else { unreachable!() };
+        below.stream.writes.borrow_mut().bytes[50_000] ^= 1;
+        let mut came = vec![0; sent.len()];
+        // Three whole records, and the error afterwards.
+        assert_eq!(reader.read(&mut [IoSliceMut::new(&mut came)]), Ok(3 * CONTENT_BYTES_MAX));
+        assert!(reader.has_failed());
+        assert_eq!(came[..3 * CONTENT_BYTES_MAX], sent[..3 * CONTENT_BYTES_MAX]);
+        for _ in 0..2 {
+            assert_eq!(reader.read(&mut [IoSliceMut::new(&mut came)]), Err(CORRUPT));
+        }
+        assert_eq!(writer.read(&mut [IoSliceMut::new(&mut came)]), Err(REFUSED));
+    }
+
+    #[test]
+    fn long_slices_are_decrypted_to_where_they_belong() {
+        let (mut writer, mut reader) = pair(&[1 << 20]);
+        let (head, sent) = ([9; 16], contents(64 << 10));
+        let slices = [IoSlice::new(&head), IoSlice::new(&sent), IoSlice::new(&head)];
+        assert_eq!(writer.write(&slices), Ok(sent.len() + 32));
+        let (mut first, mut came, mut last) = ([0; 16], vec![0; sent.len()], [0; 16]);
+        let mut slices = [&mut first[..], &mut came, &mut last].map(IoSliceMut::new);
+        assert_eq!(reader.read(&mut slices), Ok(sent.len() + 32));
+        assert_eq!((first, &came, last), (head, &sent, head));
+        // Only the heads, and what was left of the slice for the next record, were decrypted in their place.
+        let Bytes::Protected(reader) = &reader else { unreachable!() };
+        let shown =
+            |bytes: &[u8]| reader.received.windows(bytes.len()).any(|window| window == bytes);
+        assert!(shown(&head) && !shown(&sent[1000..1100]) && !shown(&sent[50_000..50_100]));
+        assert!(shown(&[&sent[sent.len() - LEFT_BYTES..], &head].concat()));
+    }
+}
