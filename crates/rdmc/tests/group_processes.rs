@@ -9,7 +9,10 @@ use rdmc::{Algorithm, Error, Fabric, Group, GroupSettings, Region, Scheduling, S
 
 use crate::common::{
     PATIENCE, contents, fabric,
-    processes::{DONE, Member, Process, Role, can_be_another_user, say, share_memory, start},
+    processes::{
+        DONE, Member, Process, Role, finish, run_some_apart, run_some_of_another_user, say,
+        share_memory, start,
+    },
 };
 
 /// Written one-sided, in one block, and in many.
@@ -101,30 +104,20 @@ fn start_group(roles: &[Role]) -> Vec<Process> {
     processes
 }
 
-fn run(roles: &[Role]) {
-    for (rank, process) in start_group(roles).iter().enumerate() {
-        assert_eq!(process.hear(rank), DONE);
-    }
-}
-
 #[test]
 fn members_that_are_processes_share_memory() {
-    run(&[Role::Usual; 2]);
-    run(&[Role::Usual; 4]);
+    finish(&start_group(&[Role::Usual; 2]));
+    finish(&start_group(&[Role::Usual; 4]));
 }
 
 #[test]
 fn members_whose_settings_keep_them_on_sockets_share_no_memory() {
-    run(&[Role::Usual, Role::Apart, Role::Usual]);
-    run(&[Role::Apart, Role::Usual]);
+    run_some_apart(start_group);
 }
 
 #[test]
 fn processes_of_another_user_share_no_memory() {
-    if can_be_another_user() {
-        run(&[Role::Usual, Role::Usual, Role::OtherUser]);
-        run(&[Role::OtherUser, Role::Usual]);
-    }
+    run_some_of_another_user(start_group);
 }
 
 /// Also where the members copy blocks out of each other's memory, as those of an ordinary user.

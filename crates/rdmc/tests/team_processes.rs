@@ -10,7 +10,10 @@ use rdmc::{Error, Fabric, Op, TeamSettings};
 use crate::{
     common::{
         PATIENCE, ends, fabric,
-        processes::{DONE, Member, Process, Role, can_be_another_user, say, share_memory},
+        processes::{
+            DONE, Member, Process, Role, finish, run_some_apart, run_some_of_another_user, say,
+            share_memory,
+        },
     },
     teams::operations,
 };
@@ -50,35 +53,23 @@ fn start(roles: &[Role]) -> Vec<Process> {
     processes
 }
 
-fn run(roles: &[Role]) {
-    for (rank, process) in start(roles).iter().enumerate() {
-        assert_eq!(process.hear(rank), DONE);
-    }
-}
-
 #[test]
 fn operations_of_members_that_are_processes() {
-    run(&[Role::Usual; 2]);
-    run(&[Role::Usual; 4]);
+    finish(&start(&[Role::Usual; 2]));
+    finish(&start(&[Role::Usual; 4]));
 }
 
 #[test]
 fn members_whose_settings_keep_them_on_sockets_share_no_memory() {
-    run(&[Role::Usual, Role::Apart, Role::Usual]);
-    run(&[Role::Apart, Role::Usual]);
+    run_some_apart(start);
 }
 
 #[test]
 fn processes_of_another_user_share_no_memory() {
-    if fabric() != Fabric::Tcp {
-        // libfabric's shm joins processes of one user only.
-        return;
+    // libfabric's shm joins processes of one user only.
+    if fabric() == Fabric::Tcp {
+        run_some_of_another_user(start);
     }
-    if !can_be_another_user() {
-        return;
-    }
-    run(&[Role::Usual, Role::Usual, Role::OtherUser]);
-    run(&[Role::OtherUser, Role::Usual]);
 }
 
 #[test]

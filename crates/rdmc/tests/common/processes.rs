@@ -142,8 +142,29 @@ pub fn share_memory(roles: &[Role]) -> bool {
     !roles.iter().any(|role| matches!(role, Role::Apart | Role::OtherUser))
 }
 
+/// Waits until all members have done their part.
+pub fn finish(processes: &[Process]) {
+    for (rank, process) in processes.iter().enumerate() {
+        assert_eq!(process.hear(rank), DONE);
+    }
+}
+
+/// Starts members by `start`, some of which have settings that keep them on sockets, and waits for them.
+pub fn run_some_apart(start: fn(&[Role]) -> Vec<Process>) {
+    finish(&start(&[Role::Usual, Role::Apart, Role::Usual]));
+    finish(&start(&[Role::Apart, Role::Usual]));
+}
+
+/// Starts members by `start`, some of which are another user's, and waits for them, if this user can.
+pub fn run_some_of_another_user(start: fn(&[Role]) -> Vec<Process>) {
+    if can_be_another_user() {
+        finish(&start(&[Role::Usual, Role::Usual, Role::OtherUser]));
+        finish(&start(&[Role::OtherUser, Role::Usual]));
+    }
+}
+
 /// Returns whether this user can start processes of another one; says so if not.
-pub fn can_be_another_user() -> bool {
+fn can_be_another_user() -> bool {
     let none = this_program(Role::OtherUser).args(["--list", "none"]).output();
     none.inspect_err(|error| {
         eprintln!("SKIPPED: a member of another user: this user cannot start it: {error}");
