@@ -32,6 +32,10 @@ const BATCH_BYTES: usize = 64 << 10;
 const RECEIVED_BYTES_MIN: usize = 1 << 10;
 const RECEIVED_BYTES: usize = 128 << 10;
 
+/// A part of a record shows that the peer is alive if it grows by this much: by more than the heartbeats of a whole
+/// [`crate::TcpSettings::silence_timeout`], which a record that was made longer on the way would swallow.
+const PROGRESS_BYTES: usize = 1 << 10;
+
 /// Reading fails with this if a record is not what the other end has sent; the kernel's TLS has the same error.
 pub(crate) const CORRUPT: Errno = Errno::BADMSG;
 /// Reading fails with this if the other end has refused a record.
@@ -53,10 +57,10 @@ pub(crate) struct ProtectedStream<S> {
     sealed: Range<usize>,
     /// What was decrypted in `received` and is not read.
     opened: Range<usize>,
+    /// How many bytes have come since the last whole record, or since they were last taken for progress.
+    part_bytes: usize,
     /// Why reading fails once all before it was read: `PIPE` if the other end has closed its direction.
     failed: Option<Errno>,
-    /// Some bytes of a record were read since [`Bytes::take_received`].
-    has_received: bool,
     sealer: Sealer,
     /// Records to write, of which those in `unwritten` are not written.
     made: Vec<u8>,
@@ -76,8 +80,8 @@ impl<S> Bytes<S> {
             received: vec![0; RECEIVED_BYTES_MIN],
             sealed: 0..0,
             opened: 0..0,
+            part_bytes: 0,
             failed: None,
-            has_received: false,
             sealer,
             made: Vec::new(),
             unwritten: 0..0,
@@ -134,19 +138,25 @@ impl<S> Bytes<S> {
         }
     }
 
+    /// Returns whether a long part of a record has come since the last whole one, or the last call that returned this.
+    pub(crate) fn take_progress(&mut self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Protected(protected) => {
+                let is_long = protected.part_bytes >= PROGRESS_BYTES;
+                if is_long {
+                    protected.part_bytes = 0;
+                }
+                is_long
+            }
+        }
+    }
+
     /// Returns whether reading fails once all before it was read.
     pub(crate) fn has_failed(&self) -> bool {
         match self {
             Self::Plain(_) => false,
             Self::Protected(protected) => protected.failed.is_some(),
-        }
-    }
-
-    /// Returns whether something came since the last call, also if it is only a part of a record.
-    pub(crate) fn take_received(&mut self) -> bool {
-        match self {
-            Self::Plain(_) => false,
-            Self::Protected(protected) => std::mem::take(&mut protected.has_received),
         }
     }
 }
@@ -201,7 +211,10 @@ impl<S: ByteStream> ProtectedStream<S> {
         }
         let advanced = match self.open_next(into) {
             Ok(true) => Ok(()),
-            Ok(false) if *may_read => self.receive().map(|is_more| *may_read = is_more),
+            // A part of a record is nothing, and the end of the stream may follow it.
+            Ok(false) if *may_read || into.filled_bytes == 0 => {
+                self.receive().map(|is_more| *may_read = is_more)
+            }
             Ok(false) => Err(Errno::AGAIN),
             Err(bad) => Err(self.refuse(bad)),
         };
@@ -222,6 +235,7 @@ impl<S: ByteStream> ProtectedStream<S> {
         }
         let start = self.sealed.start;
         self.sealed.start += whole_bytes;
+        self.part_bytes = 0;
         let record = &mut self.received[start..][..whole_bytes];
         // A part of a record is never seen, and what it overwrites has not come.
         if content_bytes > SHORT_BYTES_MAX
@@ -250,8 +264,8 @@ impl<S: ByteStream> ProtectedStream<S> {
         if bytes == 0 {
             return Err(Errno::PIPE);
         }
-        self.has_received = true;
         self.sealed.end += bytes;
+        self.part_bytes += bytes;
         Ok(bytes == free_bytes)
     }
 

@@ -263,8 +263,7 @@ impl<S: ByteStream> Stream<S> {
             }
             round.counters.read_calls += 1;
             let read = self.incoming.read(&mut self.bytes, left.min(room));
-            let has_received = self.bytes.take_received();
-            if has_received {
+            if self.bytes.take_progress() {
                 self.last_received = round.now;
             }
             match read {
@@ -287,8 +286,7 @@ impl<S: ByteStream> Stream<S> {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     round.counters.fruitless_calls += 1;
-                    // The end of the stream may follow a part of a record.
-                    self.readable = has_received && self.read_closed;
+                    self.readable = false;
                     if let Some(words) = self.write_failed.take() {
                         return Err(Cause::Lost(words));
                     }

@@ -47,6 +47,8 @@ pub(super) fn draw(seed: u64) -> WireScenario {
     let count = dice.pick(&[1, 1, 1, 2, 3]);
     let connections = (0..count).map(|_| connection(&mut dice, span_ns, longest)).collect();
     let mut scenario = WireScenario { seed, network, ends, connections, faults: Vec::new() };
+    let progress_ms = scenario.progress_ns() / MS + 1;
+    scenario.ends.iter_mut().for_each(|end| end.silence_ms = end.silence_ms.max(progress_ms));
     let least_ms = |it: &WireScenario| (it.last_ns() + it.moving_ns()) / MS + 10;
     let drains = dice.percent(75);
     if drains {

@@ -107,6 +107,12 @@ impl<'a> Facts<'a> {
         self.disturbed[connection].is_altered && !is_protected
     }
 
+    /// Returns whether a part of a record may have come long before the rest, which may never come.
+    pub(super) fn may_keep_parts(&self, connection: usize) -> bool {
+        let is_protected = self.scenario.connections[connection].protection != Protection::None;
+        self.disturbed[connection].may_fail && is_protected
+    }
+
     /// Judges the cause of an end. `has_closed`: the other end has closed the channel, or will be found to have. `was_idle`:
     /// the other end of the shared connection was idle for its timeout.
     pub(super) fn judge(

@@ -232,6 +232,12 @@ impl WireScenario {
         limited_ns + (8 * items as u64 + 4 * lines + 64) * 2 * (self.hop_ns() + 20_000)
     }
 
+    /// Returns how long 1 KiB takes, a part of a record by which an end knows that the other one is alive.
+    pub(super) fn progress_ns(&self) -> u64 {
+        let lines = 1024 / (self.network.capacity_bytes as u64 / 8).max(1);
+        2 * (lines + 1) * (self.hop_ns() + 20_000)
+    }
+
     /// Returns when the last thing begins that is planned, faults included.
     pub(super) fn last_ns(&self) -> u64 {
         let faults = self.faults.iter().map(|fault| fault.at_ns + fault.what.holds_ns());
