@@ -109,6 +109,7 @@ mod tests {
 
     /// Its number may be another process's.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri starts no processes")]
     fn a_process_that_has_ended_is_not_read() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::open(Pid::from_child(&child)).unwrap();
@@ -121,6 +122,7 @@ mod tests {
 
     /// The library does not read with rights that the kernel does not check.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri has no capabilities")]
     fn who_may_read_is_an_ordinary_user() {
         let own = fs::read_to_string("/proc/thread-self/status").unwrap();
         let field = |name: &str| {
