@@ -67,7 +67,7 @@ impl OfUser {
         let outcome = self.run("doctor");
         let found = outcome.out.lines().find_map(|line| line.strip_prefix("one machine"));
         let found = found.unwrap_or_else(|| panic!("{outcome:?}")).trim();
-        match found.strip_prefix("blocks go through sockets: ") {
+        match found.strip_prefix("blocks go through shared memory: ") {
             Some(why) => Err(why.to_owned()),
             None => {
                 assert_eq!(found, "blocks are copied out of their sender's memory");

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     links,
-    member::{Job, why_through_sockets},
+    member::{Job, why_through_memory},
     outcome::Outcome,
 };
 
@@ -125,7 +125,7 @@ impl Settings {
         }
         let (path, arguments): (&str, &[&str]) = match self.path {
             Path::Usual if args.rate.is_some() => ("", &[]),
-            Path::Usual => (&why_through_sockets(&Fabric::Tcp), &[]),
+            Path::Usual => (&why_through_memory(&Fabric::Tcp), &[]),
             Path::Sockets => (", sockets", &["--through-sockets"]),
             Path::SharedMemory => (", libfabric's shared memory", &["--fabric", "shm"]),
         };

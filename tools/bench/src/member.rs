@@ -22,7 +22,7 @@ use state::{Member, meet};
 
 pub use alone::check_offload;
 pub use orders::{
-    Answer, Done, Equipment, Fault, Job, Memory, Order, PlannedFault, blocks, why_through_sockets,
+    Answer, Done, Equipment, Fault, Job, Memory, Order, PlannedFault, blocks, why_through_memory,
 };
 pub use state::Args;
 pub use workload::{Object, Together, Workload};

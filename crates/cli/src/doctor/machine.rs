@@ -145,7 +145,8 @@ pub struct Tcp {
     /// The maxima that programs can request.
     pub receive_buffer_bytes_askable: Option<u64>,
     pub send_buffer_bytes_askable: Option<u64>,
-    /// Why blocks between processes of this machine go through sockets; `None` if they are copied.
+    /// Why blocks between processes of one user on this machine go through shared memory; `None` if they are copied out of their
+    /// sender's.
     pub no_direct_copies: Option<String>,
 }
 

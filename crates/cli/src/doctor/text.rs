@@ -183,7 +183,7 @@ fn limits(machine: &Machine) -> Vec<(&'static str, String)> {
             "one machine",
             match &tcp.no_direct_copies {
                 None => "blocks are copied out of their sender's memory".into(),
-                Some(why) => format!("blocks go through sockets: {why}"),
+                Some(why) => format!("blocks go through shared memory: {why}"),
             },
         ),
         (

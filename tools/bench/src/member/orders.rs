@@ -47,7 +47,7 @@ impl Equipment {
         let sockets = if self.through_sockets {
             ", through sockets".into()
         } else {
-            why_through_sockets(&self.fabric)
+            why_through_memory(&self.fabric)
         };
         format!("fabric {}{sockets}{offload}{protect}", self.fabric)
     }
@@ -58,11 +58,11 @@ impl Equipment {
     }
 }
 
-/// Why members on one machine send blocks through sockets over this fabric, for the head of a report; empty if they copy them
+/// Why members on one machine send blocks through shared memory over this fabric, for the head of a report; empty if they copy them
 /// out of each other's memory, or need not as the fabric is another one.
-pub fn why_through_sockets(fabric: &Fabric) -> String {
+pub fn why_through_memory(fabric: &Fabric) -> String {
     match rdmc::check_direct_copies() {
-        Err(why) if *fabric == Fabric::Tcp => format!(", through sockets ({why})"),
+        Err(why) if *fabric == Fabric::Tcp => format!(", through shared memory ({why})"),
         _ => String::new(),
     }
 }
