@@ -314,7 +314,7 @@ impl<S: ByteStream> Connections<S> {
 
     /// Returns the first stream of an endpoint; `None` if it closes or has ended.
     pub(crate) fn first_stream(&mut self, endpoint: EndpointId) -> Option<&S> {
-        Some(&self.open_endpoint(endpoint).ok()?.0.streams[0].bytes.stream())
+        Some(self.open_endpoint(endpoint).ok()?.0.streams[0].bytes.stream())
     }
 
     /// Ends an endpoint whose peer has failed, with all others of the same connection, which report this cause.
