@@ -67,8 +67,8 @@ A stream, to a program on each host:
   tar c DIR | rdmc push - --to HOST:7000 --secret-file secret     on the host that has the directory
 
 Holders of the secret, or of an accepted certificate, may write files below the directory and nowhere else.
-Names and digests are always encrypted in transit, contents only with `rdmc push --protect encrypt`, which a
-receiver requires if it has --protect encrypt.
+Names and digests are always encrypted in transit, contents unless the push has --protect none or goes over
+RDMA, which a receiver refuses unless it allows that (--protect none, --fabric).
 
 SIGTERM ends --listen with exit code 0. Partial copies are kept; the next push of the same file to the same
 destination resumes them.";

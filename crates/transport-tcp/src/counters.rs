@@ -5,15 +5,15 @@
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 #[non_exhaustive]
 pub struct TcpCounters {
-    /// System calls that read from a socket.
+    /// Reads from a socket: system calls without protection.
     pub read_calls: u64,
-    /// System calls that wrote to a socket.
+    /// Writes to a socket: system calls without protection.
     pub write_calls: u64,
     /// Reads of an empty socket, and writes to a full one.
     pub fruitless_calls: u64,
-    /// Bytes read from sockets, headers included.
+    /// Bytes read from sockets, headers and records included.
     pub bytes_in: u64,
-    /// Bytes written to sockets, headers included.
+    /// Bytes written to sockets, headers and records included.
     pub bytes_out: u64,
     /// System calls that copied from the memory of a peer on this machine.
     pub copies: u64,

@@ -21,7 +21,7 @@
 //! a heartbeat of 16 bytes per stream in each quarter of [`TcpSettings::silence_timeout`] in which
 //! nothing else was written. Memory per stream: about 1 KiB, two short queues, and the kernel's
 //! socket buffers. With protection 22 bytes more per record, which holds up to 16 KiB;
-//! 82 KiB of memory once blocks are sent, and 128 KiB once they are received.
+//! 98 KiB of memory once blocks are sent, and 128 KiB once they are received.
 
 #![forbid(unsafe_code)]
 

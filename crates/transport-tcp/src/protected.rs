@@ -36,6 +36,9 @@ const RECEIVED_BYTES: usize = 128 << 10;
 /// [`crate::TcpSettings::silence_timeout`], which a record that was made longer on the way would swallow.
 const PROGRESS_BYTES: usize = 1 << 10;
 
+/// One read takes about this many bytes at most besides those that it returns, however short records are.
+const OVERHEAD_BYTES_MAX: usize = 128 << 10;
+
 /// Reading fails with this if a record is not what the other end has sent; the kernel's TLS has the same error.
 pub(crate) const CORRUPT: Errno = Errno::BADMSG;
 /// Reading fails with this if the other end has refused a record.
@@ -59,6 +62,12 @@ pub(crate) struct ProtectedStream<S> {
     opened: Range<usize>,
     /// How many bytes have come since the last whole record, or since they were last taken for progress.
     part_bytes: usize,
+    /// How many bytes besides data were in the records that were opened since they were last counted.
+    overhead_bytes: usize,
+    /// How many bytes of records were written since they were last counted.
+    written_records_bytes: usize,
+    /// The last read has ended before the slices were full, and though there may be more.
+    has_more: bool,
     /// Why reading fails once all before it was read: `PIPE` if the other end has closed its direction.
     failed: Option<Errno>,
     sealer: Sealer,
@@ -81,6 +90,9 @@ impl<S> Bytes<S> {
             sealed: 0..0,
             opened: 0..0,
             part_bytes: 0,
+            overhead_bytes: 0,
+            written_records_bytes: 0,
+            has_more: false,
             failed: None,
             sealer,
             made: Vec::new(),
@@ -152,11 +164,27 @@ impl<S> Bytes<S> {
         }
     }
 
-    /// Returns whether reading fails once all before it was read.
-    pub(crate) fn has_failed(&self) -> bool {
+    /// Returns whether there is something to read although the last call has returned fewer bytes than fit: more, or a failure.
+    pub(crate) fn has_more(&self) -> bool {
         match self {
             Self::Plain(_) => false,
-            Self::Protected(protected) => protected.failed.is_some(),
+            Self::Protected(protected) => protected.has_more || protected.failed.is_some(),
+        }
+    }
+
+    /// Returns how many bytes came on the stream below for the `bytes` that were read since the last call.
+    pub(crate) fn take_read_bytes(&mut self, bytes: usize) -> usize {
+        match self {
+            Self::Plain(_) => bytes,
+            Self::Protected(protected) => bytes + std::mem::take(&mut protected.overhead_bytes),
+        }
+    }
+
+    /// Returns how many bytes the stream below has accepted since the last call, where `bytes` were accepted here.
+    pub(crate) fn take_written_bytes(&mut self, bytes: usize) -> usize {
+        match self {
+            Self::Plain(_) => bytes,
+            Self::Protected(protected) => std::mem::take(&mut protected.written_records_bytes),
         }
     }
 }
@@ -189,9 +217,14 @@ impl<S: ByteStream> ProtectedStream<S> {
     fn read(&mut self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         let mut into = Unfilled { slices: into, first: 0, at: 0, filled_bytes: 0 };
         let mut may_read = true;
+        self.has_more = false;
         loop {
             self.opened.start += into.fill(&self.received[self.opened.clone()]);
             if into.is_full() {
+                return Ok(into.filled_bytes);
+            }
+            if self.overhead_bytes > OVERHEAD_BYTES_MAX && into.filled_bytes > 0 {
+                self.has_more = true;
                 return Ok(into.filled_bytes);
             }
             match self.advance(&mut into, &mut may_read) {
@@ -242,9 +275,11 @@ impl<S: ByteStream> ProtectedStream<S> {
             && let Some(place) = into.place(content_bytes + 1)
         {
             let data_bytes = self.opener.open(record, place)?;
+            self.overhead_bytes += whole_bytes - data_bytes;
             into.skip(data_bytes);
         } else {
             let data_bytes = self.opener.open_in_place(record)?;
+            self.overhead_bytes += whole_bytes - data_bytes;
             self.opened = start + HEAD_BYTES..start + HEAD_BYTES + data_bytes;
         }
         Ok(true)
@@ -297,15 +332,21 @@ impl<S: ByteStream> ProtectedStream<S> {
     }
 
     fn write(&mut self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        if self.failed == Some(CORRUPT) {
+            // Nothing may follow the alert (RFC 8446, section 6.2).
+            return Err(Errno::PIPE);
+        }
         self.flush()?;
         let (mut from, mut accepted_bytes) = (Unwritten { slices: from, at: 0 }, 0);
         loop {
             let bytes = self.seal_batch(&mut from)?;
             accepted_bytes += bytes;
             self.accepted_bytes += bytes as u64;
-            // An error is met again by the next call, which has to be made for the rest.
-            if bytes == 0 || self.flush().is_err() {
-                return Ok(accepted_bytes);
+            match self.flush() {
+                Ok(()) if bytes > 0 => {}
+                Ok(()) | Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(accepted_bytes),
+                // The system may report it once only.
+                Err(error) => return Err(error),
             }
         }
     }
@@ -369,6 +410,7 @@ impl<S: ByteStream> ProtectedStream<S> {
                 Ok(bytes) => {
                     let is_full = bytes < rest.len();
                     self.unwritten.start += bytes;
+                    self.written_records_bytes += bytes;
                     if is_full {
                         return Err(Errno::AGAIN);
                     }
@@ -599,12 +641,47 @@ mod tests {
         let mut came = vec![0; sent.len()];
         // Three whole records, and the error afterwards.
         assert_eq!(reader.read(&mut [IoSliceMut::new(&mut came)]), Ok(3 * CONTENT_BYTES_MAX));
-        assert!(reader.has_failed());
+        assert!(reader.has_more());
         assert_eq!(came[..3 * CONTENT_BYTES_MAX], sent[..3 * CONTENT_BYTES_MAX]);
         for _ in 0..2 {
             assert_eq!(reader.read(&mut [IoSliceMut::new(&mut came)]), Err(CORRUPT));
         }
         assert_eq!(writer.read(&mut [IoSliceMut::new(&mut came)]), Err(REFUSED));
+    }
+
+    /// Calls with few bytes cost the peer a record each, and are bounded here.
+    #[test]
+    fn one_read_takes_a_bounded_number_of_short_records() {
+        let (mut writer, mut reader) = pair(&[1 << 20]);
+        let sent = contents(40_000);
+        for byte in &sent {
+            assert_eq!(writer.write(&[IoSlice::new(std::slice::from_ref(byte))]), Ok(1));
+        }
+        assert_eq!(writer.take_written_bytes(sent.len()), 23 * sent.len());
+        let (mut came, mut into, mut reads) = (Vec::new(), vec![0; 64 << 10], 0);
+        while came.len() < sent.len() {
+            let bytes = reader.read(&mut [IoSliceMut::new(&mut into)]).unwrap();
+            assert_eq!(reader.take_read_bytes(bytes), 23 * bytes);
+            assert!(23 * bytes <= 2 * OVERHEAD_BYTES_MAX);
+            assert!(reader.has_more() || came.len() + bytes == sent.len());
+            came.extend_from_slice(&into[..bytes]);
+            reads += 1;
+        }
+        assert_eq!(came, sent);
+        assert!(reads > 3, "{reads}");
+    }
+
+    #[test]
+    fn nothing_follows_an_alert() {
+        let (mut writer, mut reader) = pair(&[1 << 20]);
+        let sent = contents(40_000);
+        assert_eq!(writer.write(&[IoSlice::new(&sent)]), Ok(sent.len()));
+        let Bytes::Protected(below) = &writer else { unreachable!() };
+        below.stream.writes.borrow_mut().bytes[30_000] ^= 1;
+        let mut came = vec![0; sent.len()];
+        assert_eq!(reader.read(&mut [IoSliceMut::new(&mut came)]), Ok(CONTENT_BYTES_MAX));
+        assert_eq!(reader.write(&[IoSlice::new(&sent)]), Err(Errno::PIPE));
+        assert_eq!(reader.read(&mut [IoSliceMut::new(&mut came)]), Err(CORRUPT));
     }
 
     #[test]

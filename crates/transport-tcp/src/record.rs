@@ -189,11 +189,15 @@ fn failed(_: Unspecified) -> Errno {
 }
 
 /// Verifies records and decrypts their contents.
-pub(crate) struct Opener(Keys);
+pub(crate) struct Opener {
+    keys: Keys,
+    /// Data has come since the last key update. Without that another one is refused, or a peer could send them for ever.
+    has_data: bool,
+}
 
 impl Opener {
     pub(crate) fn new(secret: Zeroizing<[u8; SECRET_BYTES]>) -> Self {
-        Self(Keys::new(secret))
+        Self { keys: Keys::new(secret), has_data: false }
     }
 
     /// Decrypts a whole record to the start of `into`, of one byte more than its content, and returns the length of its data: 0 if it
@@ -201,7 +205,7 @@ impl Opener {
     pub(crate) fn open(&mut self, record: &[u8], into: &mut [u8]) -> Result<usize, BadRecord> {
         let (head, body) = record.split_first_chunk::<HEAD_BYTES>().ok_or(BadRecord::Corrupt)?;
         let (sealed, tag) = body.split_last_chunk::<TAG_BYTES>().ok_or(BadRecord::Corrupt)?;
-        let (key, nonce) = self.0.next().map_err(corrupt)?;
+        let (key, nonce) = self.keys.next().map_err(corrupt)?;
         let into = &mut into[..sealed.len()];
         key.cipher
             .open_separate_gather(nonce, Aad::from(head), sealed, tag, into)
@@ -214,7 +218,7 @@ impl Opener {
     pub(crate) fn open_in_place(&mut self, record: &mut [u8]) -> Result<usize, BadRecord> {
         let (head, body) =
             record.split_first_chunk_mut::<HEAD_BYTES>().ok_or(BadRecord::Corrupt)?;
-        let (key, nonce) = self.0.next().map_err(corrupt)?;
+        let (key, nonce) = self.keys.next().map_err(corrupt)?;
         let opened = key.cipher.open_in_place(nonce, Aad::from(&*head), body).map_err(corrupt)?;
         let (kind, content) = opened.split_last().ok_or(BadRecord::Corrupt)?;
         self.take(*kind, content)
@@ -222,8 +226,13 @@ impl Opener {
 
     fn take(&mut self, kind: u8, content: &[u8]) -> Result<usize, BadRecord> {
         match kind {
-            DATA => Ok(content.len()),
-            HANDSHAKE if content == KEY_UPDATE => self.0.update().map(|()| 0).map_err(corrupt),
+            DATA => {
+                self.has_data = true;
+                Ok(content.len())
+            }
+            HANDSHAKE if content == KEY_UPDATE && std::mem::take(&mut self.has_data) => {
+                self.keys.update().map(|()| 0).map_err(corrupt)
+            }
             ALERT if content == BAD_RECORD => Err(BadRecord::Refused),
             _ => Err(BadRecord::Corrupt),
         }
@@ -302,13 +311,30 @@ mod tests {
                 kinds.push(if data == 0 { 'u' } else { 'd' });
                 came.extend_from_slice(&record[HEAD_BYTES..][..data]);
             }
-            assert!(opener.0.number <= 4, "{}", opener.0.number);
+            assert!(opener.keys.number <= 4, "{}", opener.keys.number);
         }
         assert_eq!(came, (0..10).collect::<Vec<u8>>());
         assert_eq!(kinds, "dddudddudddud");
         // RFC 8446, section 7.2: of the third secret, whose records are counted from 0.
-        assert_eq!(sealer.0.secret, opener.0.secret);
+        assert_eq!(sealer.0.secret, opener.keys.secret);
         assert_ne!(*sealer.0.secret, [7; 32]);
+    }
+
+    #[test]
+    fn key_updates_without_data_between_them_are_refused() {
+        let (mut sealer, mut opener) =
+            (Sealer::new(secret(&[7; 32])), Opener::new(secret(&[7; 32])));
+        let update = |sealer: &mut Sealer, opener: &mut Opener| {
+            let mut sealed = vec![0; sealed_bytes_max(KEY_UPDATE.len())];
+            let bytes = sealer.seal_kind(HANDSHAKE, &KEY_UPDATE, &mut sealed).unwrap();
+            sealer.0.update().unwrap();
+            opener.open_in_place(&mut sealed[..bytes])
+        };
+        let mut sealed = vec![0; sealed_bytes_max(1)];
+        let bytes = sealer.seal(&[1], &mut sealed).unwrap();
+        assert_eq!(opener.open_in_place(&mut sealed[..bytes]), Ok(1));
+        assert_eq!(update(&mut sealer, &mut opener), Ok(0));
+        assert_eq!(update(&mut sealer, &mut opener), Err(BadRecord::Corrupt));
     }
 
     #[test]

@@ -36,8 +36,8 @@ const SILENCE_TIMEOUT_MIN: Duration = Duration::from_millis(4);
 #[non_exhaustive]
 pub struct TcpSettings {
     /// A neighbour from which nothing was received for this long is considered lost
-    /// ([`transport::Cause::Silent`]); with protection, no whole record, of up to 16 KiB,
-    /// and less than 1 KiB of one. Heartbeats are sent at a quarter of this interval. The
+    /// ([`transport::Cause::Silent`]); with protection, no whole record of data, which has up to
+    /// 16 KiB, and less than 1 KiB of one. Heartbeats are sent at a quarter of this interval. The
     /// values of two members may differ by a factor of at most 2, or heartbeats arrive too late. 4
     /// ms or more.
     pub silence_timeout: Duration,

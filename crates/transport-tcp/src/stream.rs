@@ -227,11 +227,12 @@ impl<S: ByteStream> Stream<S> {
             let budget = left.min(room);
             match self.outgoing.write(&mut self.bytes, budget, round.completed) {
                 Ok(moved) => {
-                    round.sending.take(round.now, moved.bytes);
+                    let bytes = self.bytes.take_written_bytes(moved.bytes);
+                    round.sending.take(round.now, bytes);
                     self.last_written = round.now;
                     self.writable = moved.bytes == moved.wanted;
-                    round.counters.bytes_out += moved.bytes as u64;
-                    left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
+                    round.counters.bytes_out += bytes as u64;
+                    left = left.saturating_sub(bytes.max(CALL_BYTES));
                 }
                 Err(Errno::INTR) => {}
                 // `ENOBUFS` is temporary: retried at the next event or tick.
@@ -274,12 +275,13 @@ impl<S: ByteStream> Stream<S> {
                     ));
                 }
                 Ok(moved) => {
-                    round.receiving.take(round.now, moved.bytes);
+                    let bytes = self.bytes.take_read_bytes(moved.bytes);
+                    round.receiving.take(round.now, bytes);
                     self.last_received = round.now;
                     let is_full = moved.bytes == moved.wanted;
-                    self.readable = is_full || self.read_closed || self.bytes.has_failed();
-                    round.counters.bytes_in += moved.bytes as u64;
-                    left = left.saturating_sub(moved.bytes.max(CALL_BYTES));
+                    self.readable = is_full || self.read_closed || self.bytes.has_more();
+                    round.counters.bytes_in += bytes as u64;
+                    left = left.saturating_sub(bytes.max(moved.bytes).max(CALL_BYTES));
                     self.incoming.parse(round.completed)?;
                     self.hear(round);
                 }

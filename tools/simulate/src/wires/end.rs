@@ -385,7 +385,7 @@ impl<'a> End<'a> {
     fn check_silent(&self, connection: usize, facts: &mut Facts<'_>) {
         let Some(link) = &self.links[connection] else { return };
         let silence_ns = self.scenario.ends[self.number].silence_ms * 1_000_000;
-        // A part of a record is as good as nothing.
+        // A short part of a record is no sign of life.
         let was_silent = facts.may_keep_parts(connection)
             || link.quiet_ns(self.number, facts.now_ns).any(|quiet_ns| quiet_ns >= silence_ns);
         if !was_silent {

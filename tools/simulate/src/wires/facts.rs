@@ -103,14 +103,21 @@ impl<'a> Facts<'a> {
 
     /// Returns whether bytes of a connection may come altered.
     pub(super) fn may_differ(&self, connection: usize) -> bool {
-        let is_protected = self.scenario.connections[connection].protection != Protection::None;
-        self.disturbed[connection].is_altered && !is_protected
+        self.disturbed[connection].is_altered && !self.is_protected(connection)
+    }
+
+    /// Returns whether records of a connection may be corrupt, or announce more than comes.
+    fn may_be_corrupt(&self, connection: usize) -> bool {
+        self.disturbed[connection].is_altered && self.is_protected(connection)
     }
 
     /// Returns whether a part of a record may have come long before the rest, which may never come.
     pub(super) fn may_keep_parts(&self, connection: usize) -> bool {
-        let is_protected = self.scenario.connections[connection].protection != Protection::None;
-        self.disturbed[connection].may_fail && is_protected
+        self.disturbed[connection].may_fail && self.is_protected(connection)
+    }
+
+    fn is_protected(&self, connection: usize) -> bool {
+        self.scenario.connections[connection].protection != Protection::None
     }
 
     /// Judges the cause of an end. `has_closed`: the other end has closed the channel, or will be found to have. `was_idle`:
@@ -133,8 +140,7 @@ impl<'a> Facts<'a> {
             }
             ChannelEnd::Broken(Cause::Lost(_)) => (2, may_be_lost),
             ChannelEnd::Broken(Cause::Silent(_)) => (3, disturbed.may_fail),
-            // Where nothing is protected, what is altered may become the report of a corrupt record.
-            ChannelEnd::Broken(Cause::Corrupt(_)) => (4, disturbed.is_altered),
+            ChannelEnd::Broken(Cause::Corrupt(_)) => (4, self.may_be_corrupt(connection)),
             ChannelEnd::Broken(_) => (5, self.may_differ(connection)),
         };
         self.counts.ends.0[kind] += 1;
