@@ -323,7 +323,7 @@ impl<S: ByteStream> ProtectedStream<S> {
             BadRecord::Corrupt => CORRUPT,
         };
         let end = self.unwritten.end;
-        self.make_room(64);
+        self.make_room(record::ALERT_RECORD_BYTES);
         if let Ok(bytes) = self.sealer.seal_alert(&mut self.made[end..]) {
             self.unwritten.end += bytes;
             let _ = self.flush();

@@ -49,6 +49,9 @@ pub(crate) const fn sealed_bytes_max(content_bytes: usize) -> usize {
     HEAD_BYTES + KEY_UPDATE.len() + END_BYTES + HEAD_BYTES + content_bytes + END_BYTES
 }
 
+/// The length of what [`Sealer::seal_alert`] makes.
+pub(crate) const ALERT_RECORD_BYTES: usize = HEAD_BYTES + BAD_RECORD.len() + END_BYTES;
+
 /// Why a record is refused. All end the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum BadRecord {
@@ -189,15 +192,11 @@ fn failed(_: Unspecified) -> Errno {
 }
 
 /// Verifies records and decrypts their contents.
-pub(crate) struct Opener {
-    keys: Keys,
-    /// Data has come since the last key update. Without that another one is refused, or a peer could send them for ever.
-    has_data: bool,
-}
+pub(crate) struct Opener(Keys);
 
 impl Opener {
     pub(crate) fn new(secret: Zeroizing<[u8; SECRET_BYTES]>) -> Self {
-        Self { keys: Keys::new(secret), has_data: false }
+        Self(Keys::new(secret))
     }
 
     /// Decrypts a whole record to the start of `into`, of one byte more than its content, and returns the length of its data: 0 if it
@@ -205,7 +204,7 @@ impl Opener {
     pub(crate) fn open(&mut self, record: &[u8], into: &mut [u8]) -> Result<usize, BadRecord> {
         let (head, body) = record.split_first_chunk::<HEAD_BYTES>().ok_or(BadRecord::Corrupt)?;
         let (sealed, tag) = body.split_last_chunk::<TAG_BYTES>().ok_or(BadRecord::Corrupt)?;
-        let (key, nonce) = self.keys.next().map_err(corrupt)?;
+        let (key, nonce) = self.0.next().map_err(corrupt)?;
         let into = &mut into[..sealed.len()];
         key.cipher
             .open_separate_gather(nonce, Aad::from(head), sealed, tag, into)
@@ -218,7 +217,7 @@ impl Opener {
     pub(crate) fn open_in_place(&mut self, record: &mut [u8]) -> Result<usize, BadRecord> {
         let (head, body) =
             record.split_first_chunk_mut::<HEAD_BYTES>().ok_or(BadRecord::Corrupt)?;
-        let (key, nonce) = self.keys.next().map_err(corrupt)?;
+        let (key, nonce) = self.0.next().map_err(corrupt)?;
         let opened = key.cipher.open_in_place(nonce, Aad::from(&*head), body).map_err(corrupt)?;
         let (kind, content) = opened.split_last().ok_or(BadRecord::Corrupt)?;
         self.take(*kind, content)
@@ -226,12 +225,10 @@ impl Opener {
 
     fn take(&mut self, kind: u8, content: &[u8]) -> Result<usize, BadRecord> {
         match kind {
-            DATA => {
-                self.has_data = true;
-                Ok(content.len())
-            }
-            HANDSHAKE if content == KEY_UPDATE && std::mem::take(&mut self.has_data) => {
-                self.keys.update().map(|()| 0).map_err(corrupt)
+            DATA => Ok(content.len()),
+            // As the first record of its key it would follow another one: a peer could send them for ever.
+            HANDSHAKE if content == KEY_UPDATE && self.0.number > 1 => {
+                self.0.update().map(|()| 0).map_err(corrupt)
             }
             ALERT if content == BAD_RECORD => Err(BadRecord::Refused),
             _ => Err(BadRecord::Corrupt),
@@ -311,12 +308,12 @@ mod tests {
                 kinds.push(if data == 0 { 'u' } else { 'd' });
                 came.extend_from_slice(&record[HEAD_BYTES..][..data]);
             }
-            assert!(opener.keys.number <= 4, "{}", opener.keys.number);
+            assert!(opener.0.number <= 4, "{}", opener.0.number);
         }
         assert_eq!(came, (0..10).collect::<Vec<u8>>());
         assert_eq!(kinds, "dddudddudddud");
         // RFC 8446, section 7.2: of the third secret, whose records are counted from 0.
-        assert_eq!(sealer.0.secret, opener.keys.secret);
+        assert_eq!(sealer.0.secret, opener.0.secret);
         assert_ne!(*sealer.0.secret, [7; 32]);
     }
 

@@ -281,7 +281,7 @@ impl<S: ByteStream> Stream<S> {
                     let is_full = moved.bytes == moved.wanted;
                     self.readable = is_full || self.read_closed || self.bytes.has_more();
                     round.counters.bytes_in += bytes as u64;
-                    left = left.saturating_sub(bytes.max(moved.bytes).max(CALL_BYTES));
+                    left = left.saturating_sub(bytes.max(CALL_BYTES));
                     self.incoming.parse(round.completed)?;
                     self.hear(round);
                 }
