@@ -200,6 +200,9 @@ typedef struct rdmc_context_settings {
   uint64_t rate_max;
   // TCP connections to each neighbour, 1 (the default) to 8; the same at all members.
   uint32_t streams;
+  // How many threads move bytes, at most 8; each serves its share of the streams. By default one for each stream, but at most 4, and
+  // at most half as many as there are processors.
+  uint32_t threads;
   // 0: a thread of the context makes progress. 1: `rdmc_progress` and calls that wait make progress.
   uint32_t caller_makes_progress;
 } rdmc_context_settings;

@@ -45,6 +45,9 @@ pub struct ContextOptions {
     pub rate_max: u64,
     /// TCP connections to each neighbour, 1 (the default) to 8; the same at all members.
     pub streams: u32,
+    /// How many threads move bytes, at most 8; each serves its share of the streams. By default one for each stream, but at most 4, and
+    /// at most half as many as there are processors.
+    pub threads: u32,
     /// 0: a thread of the context makes progress. 1: `rdmc_progress` and calls that wait make progress.
     pub caller_makes_progress: u32,
 }
@@ -209,11 +212,14 @@ impl ContextOptions {
         if flag(self.caller_makes_progress, "caller_makes_progress")? {
             made = made.progress(Progress::Caller);
         }
+        let mut tcp = made.tcp.clone();
         if self.silence_timeout_ms > 0 {
-            let mut tcp = made.tcp.clone();
             tcp.silence_timeout = milliseconds(self.silence_timeout_ms);
-            made = made.tcp(tcp);
         }
+        if self.threads > 0 {
+            tcp.threads = Some(u8::try_from(self.threads).unwrap_or(u8::MAX));
+        }
+        made = made.tcp(tcp);
         if self.streams > 0 {
             let streams = u8::try_from(self.streams).unwrap_or(u8::MAX);
             made = made.streams(streams);

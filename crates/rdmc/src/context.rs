@@ -95,7 +95,7 @@ impl Context {
             let what = what.to_owned();
             move |error| Error::System { what, error }
         };
-        let tcp = settings.limited_tcp();
+        let tcp = settings.threaded_tcp();
         let mut transport = Network::start(&settings.fabric, settings.listen.ip(), &tcp)?;
         let (offers, can_offload) = (transport.offers(), transport.triggered().is_some());
         let disks = Arc::new(DiskThreads::new(transport.waker()));
@@ -248,7 +248,8 @@ impl Context {
         let mut made = settings.made(fabric, true);
         made.check()?;
         self.commands.check()?;
-        let tcp = self.settings.limited_tcp();
+        // All that a team does is on the first stream of a link.
+        let tcp = self.settings.limited_tcp().threads(None);
         let drain_timeout = tcp.drain_timeout.min(team_driver::DRAIN_MAX);
         let tcp = tcp.drain_timeout(drain_timeout);
         let mut network = Network::start(fabric, listen.ip(), &tcp)?;

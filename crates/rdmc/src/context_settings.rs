@@ -2,7 +2,7 @@
 
 #[cfg(feature = "switch")]
 use std::sync::Arc;
-use std::{net::SocketAddr, time::Duration};
+use std::{net::SocketAddr, num::NonZeroUsize, thread, time::Duration};
 
 use session::Secret;
 #[cfg(feature = "switch")]
@@ -10,6 +10,9 @@ use transport_switch::{Delegates, Switches};
 use transport_tcp::{OutOfRange, TcpSettings};
 
 use crate::{CompletionMode, Error, Fabric, Protection};
+
+/// How many threads move the bytes of a context at most, unless more are asked for.
+const THREADS_MAX: u8 = 4;
 
 /// What makes progress on transfers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -37,7 +40,8 @@ pub struct ContextSettings {
     /// How the progress thread waits.
     pub completion: CompletionMode,
     /// The number of TCP connections to each neighbour, 1 to 8; the same at all members. Use more than
-    /// one if a single flow cannot fill a fast link.
+    /// one if a single flow cannot fill a fast link, or a single processor: by default several threads serve the streams of links that
+    /// have several ([`TcpSettings::threads`]).
     pub streams: u8,
     /// The time limit for creating a group, within which all members have to connect.
     pub connect_timeout: Duration,
@@ -172,6 +176,22 @@ impl ContextSettings {
     pub(crate) fn limited_tcp(&self) -> TcpSettings {
         let limits = self.rate_max.into_iter().chain(self.tcp.rate_max);
         self.tcp.clone().rate_max(limits.min())
+    }
+
+    /// Returns the settings of TCP for groups, whose links have [`ContextSettings::streams`]: with as many threads as are asked for, or
+    /// may help.
+    pub(crate) fn threaded_tcp(&self) -> TcpSettings {
+        let processors = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = match self.progress {
+            Progress::Thread => {
+                let half = u8::try_from(processors / 2).unwrap_or(u8::MAX);
+                THREADS_MAX.min(half).min(self.streams).max(1)
+            }
+            Progress::Caller => 1,
+        };
+        let tcp = self.limited_tcp();
+        let threads = tcp.threads.unwrap_or(threads);
+        tcp.threads(Some(threads))
     }
 
     /// Checks the settings. Errors: a setting is out of range, or incompatible with the fabric.

@@ -89,6 +89,30 @@ fn several_streams_per_neighbour_and_ipv6() {
     world.close();
 }
 
+/// Members with and without several threads, of blocks that are sent on while they arrive and of short ones.
+#[test]
+fn several_threads_serve_the_streams() {
+    if fabric() != Fabric::Tcp {
+        println!("SKIPPED: threads are for TCP alone");
+        return;
+    }
+    let made = std::sync::atomic::AtomicUsize::new(0);
+    let world = World::start_with(5, |settings| {
+        settings.streams = 4;
+        settings.tcp.direct_copies = false;
+        settings.tcp.threads = Some([3, 1, 4, 2, 8][made.fetch_add(1, Ordering::Relaxed)]);
+    });
+    for (number, algorithm) in (0..).zip(Algorithm::RELAYING) {
+        let settings = |rank| {
+            let mut settings = group(number, algorithm, 5, 1)(rank);
+            settings.block_bytes = Some(64 << 10);
+            settings
+        };
+        deliver(&world, settings, &[1_000_000, 5, 0, 300_001]);
+    }
+    world.close();
+}
+
 #[test]
 fn blocks_are_reported_as_they_come() {
     let world = World::start(4);

@@ -3,10 +3,11 @@
 //!
 //! `cargo run --release -p rdmc-transport-tcp --example throughput -- [GiB] [KiB per block ...]`
 //!
-//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `WINDOW`, `PLAIN=0`, `DIRECT=1` (blocks are copied
+//! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `THREADS`, `WINDOW`, `PLAIN=0`, `DIRECT=1` (blocks are copied
 //! directly, and not sent through loopback), `SHARED=1` (by a channel of a shared connection), `PROTECT` (`none`, `encrypt`; both without it, and the processor time that each takes).
 
 use std::{
+    collections::BTreeSet,
     error::Error,
     io::{Read, Write},
     net::{TcpListener, TcpStream},
@@ -161,7 +162,8 @@ fn transport() -> Outcome<TcpTransport> {
     let settings = defaults
         .segment_bytes(segment_kib << 10)
         .notsent_lowat_bytes(lowat_bytes)
-        .direct_copies(setting("DIRECT", 0)? != 0);
+        .direct_copies(setting("DIRECT", 0)? != 0)
+        .threads(Some(setting("THREADS", 1)?.try_into()?));
     Ok(TcpTransport::new(settings)?)
 }
 
@@ -237,8 +239,12 @@ fn receive_all(
     let endpoint = open(&mut transport, link)?;
     let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
     let (mut posted, mut received, mut completions) = (0, 0, Vec::new());
+    // Streams complete their blocks in any order, and each block needs its slot.
+    let mut open = BTreeSet::new();
     while received < blocks {
-        while posted < blocks.min(received + window) {
+        let oldest = open.first().copied().unwrap_or(posted);
+        while posted < blocks.min(received + window).min(oldest + SLOTS) {
+            open.insert(posted);
             let into = region.write(range(posted, block_bytes))?;
             transport.post_receive(endpoint, into, Token(posted as u64))?;
             transport.write_control(endpoint, &(posted as u64).to_le_bytes())?;
@@ -247,7 +253,10 @@ fn receive_all(
         transport.poll(&mut completions, WAIT);
         for completion in completions.drain(..) {
             match completion {
-                Completion::Received { .. } => received += 1,
+                Completion::Received { token, .. } => {
+                    open.remove(&(token.0 as usize));
+                    received += 1;
+                }
                 // The source closes when it has sent everything; the last block may be reported
                 // together with that.
                 Completion::Broken { .. } if received == blocks => {

@@ -43,6 +43,10 @@ pub(crate) struct Connection<S> {
     /// Channels in the phase `Closing`.
     closing: Vec<u32>,
     pub(crate) is_shared: bool,
+    /// Others of its streams are served elsewhere: its owner lets a channel end when all of them have their byes.
+    is_part: bool,
+    /// Endpoints whose peer has closed all streams of this part.
+    closed_by_peer: Vec<EndpointId>,
     /// When a shared connection lost its last channel, or had its last message; meaningless while it has some.
     idle_from: Duration,
     /// Whether the connection is in the transport's ready list.
@@ -93,11 +97,23 @@ impl<S: ByteStream> Connection<S> {
             channels: FxHashMap::default(),
             closing: Vec::new(),
             is_shared,
+            is_part: false,
+            closed_by_peer: Vec::new(),
             idle_from: now,
             queued: false,
             waits_to_send: false,
             waits_to_receive: false,
         }
+    }
+
+    /// Makes it a part of a connection.
+    pub(crate) fn into_part(self) -> Self {
+        Self { is_part: true, ..self }
+    }
+
+    /// Takes the endpoints whose peer has closed all streams of this part.
+    pub(crate) fn take_closed_by_peer(&mut self) -> Vec<EndpointId> {
+        std::mem::take(&mut self.closed_by_peer)
     }
 
     /// Adds a channel of a shared connection. Errors: its number is in use, or is 0.
@@ -145,8 +161,9 @@ impl<S: ByteStream> Connection<S> {
 
     pub(crate) fn post_receive(&mut self, channel: u32, into: WriteLease, token: Token) {
         let Some(of_channel) = self.channels.get_mut(&channel) else { return };
-        let number = of_channel.next_receive();
-        self.stream_of(number).incoming.post(channel, into, token, number as u32);
+        let block = of_channel.next_receive();
+        let (stream, number) = self.stream_of(block);
+        stream.incoming.post(channel, into, token, number);
     }
 
     pub(crate) fn post_send(
@@ -171,9 +188,10 @@ impl<S: ByteStream> Connection<S> {
 
     fn post(&mut self, channel: u32, immediate: u32, send: impl FnOnce(To) -> PostedSend) {
         let Some(of_channel) = self.channels.get_mut(&channel) else { return };
-        let number = of_channel.next_send();
-        let to = To::Receive { block: number as u32, immediate };
-        self.stream_of(number).outgoing.post(channel, send(to));
+        let block = of_channel.next_send();
+        let (stream, number) = self.stream_of(block);
+        let to = To::Receive { block: number, immediate };
+        stream.outgoing.post(channel, send(to));
     }
 
     /// Looks how much has arrived of the blocks of a channel that are sent while they arrive. Returns whether there
@@ -196,9 +214,10 @@ impl<S: ByteStream> Connection<S> {
         self.streams[0].outgoing.post(channel, PostedSend::new(from, token, to));
     }
 
-    fn stream_of(&mut self, block: u64) -> &mut Stream<S> {
-        let index = block % self.streams.len() as u64;
-        &mut self.streams[index as usize]
+    /// Returns the stream on which a block travels, and its number there, modulo 2^32.
+    fn stream_of(&mut self, block: u64) -> (&mut Stream<S>, u32) {
+        let streams = self.streams.len() as u64;
+        (&mut self.streams[(block % streams) as usize], (block / streams) as u32)
     }
 
     /// Queues a control word on the first stream, which carries all of them and so keeps them in
@@ -271,7 +290,12 @@ impl<S: ByteStream> Connection<S> {
         }
         byes.retain(|&number| self.is_open(number) && self.has_byes(number));
         for number in byes {
-            ended.extend(self.end(number, End::Broken(Cause::ClosedByPeer), now, completed));
+            match self.channels.get(&number) {
+                Some(channel) if self.is_part => self.closed_by_peer.push(channel.endpoint),
+                _ => {
+                    ended.extend(self.end(number, End::Broken(Cause::ClosedByPeer), now, completed))
+                }
+            }
         }
         for number in self.closing.clone() {
             if self.has_byes(number) && self.has_written_byes(number) {

@@ -18,7 +18,7 @@ use crate::{
     link::ConnectionId,
     messages::MESSAGE_BYTES_MAX,
     posted_send::To,
-    reports::Reports,
+    reports::{Report, Reports},
     settings::TcpSettings,
     shared::SharedEvent,
     stream::{NewStream, Round, Stream},
@@ -32,6 +32,15 @@ pub(crate) const BLOCK_BYTES_MAX: u64 = u32::MAX as u64;
 /// different deadlines share one wake-up.
 const TICKS_PER_INTERVAL: u32 = 8;
 
+/// Streams of a new connection.
+#[derive(Debug)]
+pub enum Streams<S> {
+    /// All that it has.
+    All(Vec<NewStream<S>>),
+    /// Others are served elsewhere.
+    Part(Vec<NewStream<S>>),
+}
+
 /// All connections of one transport. Its owner tells which streams may move bytes ([`Connections::on_ready`]), lets
 /// them ([`Connections::serve`]), and has timers handled ([`Connections::handle_timeout`]) by the time that
 /// [`Connections::poll_timeout`] names.
@@ -41,9 +50,6 @@ const TICKS_PER_INTERVAL: u32 = 8;
 /// direction.
 pub struct Connections<S> {
     settings: TcpSettings,
-    /// How many endpoints, and how many connections, there were.
-    opened: u64,
-    connected: u64,
     all: FxHashMap<ConnectionId, Connection<S>>,
     /// The connection of each endpoint, and its channel there.
     endpoints: FxHashMap<EndpointId, (ConnectionId, u32)>,
@@ -56,6 +62,8 @@ pub struct Connections<S> {
     reports: Reports<S>,
     /// The next time at which an endpoint has to be ticked; `None` if there is none.
     next_tick: Option<Duration>,
+    /// How often commands were taken from another thread; `None` if its own thread posts.
+    commands_taken: Option<u64>,
     pub(crate) counters: TcpCounters,
 }
 
@@ -64,8 +72,6 @@ impl<S: ByteStream> Connections<S> {
     pub fn new(settings: TcpSettings) -> Self {
         let limit = || Limit::new(settings.rate_max);
         Self {
-            opened: 0,
-            connected: 0,
             all: FxHashMap::default(),
             endpoints: FxHashMap::default(),
             ready: VecDeque::new(),
@@ -74,9 +80,19 @@ impl<S: ByteStream> Connections<S> {
             receiving: limit(),
             reports: Reports::new(),
             next_tick: None,
+            commands_taken: None,
             counters: TcpCounters::default(),
             settings,
         }
+    }
+
+    /// As [`Connections::new`], for streams of connections that have others elsewhere. What peers send is looked at once commands
+    /// were taken after it was read ([`Connections::took_commands`]): then all is known that they may answer to.
+    pub fn elsewhere(settings: TcpSettings) -> Self {
+        // Whether a connection is idle is known to its owner.
+        let mut connections = Self::new(settings.idle_timeout(Duration::MAX));
+        connections.commands_taken = Some(0);
+        connections
     }
 
     pub(crate) fn settings(&self) -> &TcpSettings {
@@ -88,28 +104,30 @@ impl<S: ByteStream> Connections<S> {
         self.counters
     }
 
-    /// Returns the number of a connection that is made next.
-    pub fn next_connection(&mut self) -> ConnectionId {
-        self.connected += 1;
-        ConnectionId(self.connected - 1)
-    }
-
-    /// Makes a connection of one endpoint.
+    /// Makes a connection of one endpoint; both are new.
     pub fn open(
         &mut self,
         id: ConnectionId,
-        streams: Vec<NewStream<S>>,
+        endpoint: EndpointId,
+        streams: Streams<S>,
         now: Duration,
-    ) -> EndpointId {
-        let endpoint = self.new_endpoint(id, ONLY);
-        let connection = Connection::of_one(id, streams, endpoint, &self.settings, now);
+    ) {
+        self.endpoints.insert(endpoint, (id, ONLY));
+        let make = |streams| Connection::of_one(id, streams, endpoint, &self.settings, now);
+        let connection = match streams {
+            Streams::All(streams) => make(streams),
+            Streams::Part(streams) => make(streams).into_part(),
+        };
         self.insert(id, connection, now);
-        endpoint
     }
 
     /// Makes a connection that endpoints share.
-    pub fn share(&mut self, id: ConnectionId, streams: Vec<NewStream<S>>, now: Duration) {
-        let connection = Connection::shared(id, streams, &self.settings, now);
+    pub fn share(&mut self, id: ConnectionId, streams: Streams<S>, now: Duration) {
+        let make = |streams| Connection::shared(id, streams, &self.settings, now);
+        let connection = match streams {
+            Streams::All(streams) => make(streams),
+            Streams::Part(streams) => make(streams).into_part(),
+        };
         self.insert(id, connection, now);
     }
 
@@ -119,27 +137,17 @@ impl<S: ByteStream> Connections<S> {
         self.enqueue(id);
     }
 
-    fn new_endpoint(&mut self, connection: ConnectionId, channel: u32) -> EndpointId {
-        let id = EndpointId(self.opened);
-        self.opened += 1;
-        self.endpoints.insert(id, (connection, channel));
-        id
-    }
-
-    /// As [`crate::SharedConnections::reserve`].
+    /// As [`crate::SharedConnections::reserve`], for a new endpoint.
     pub fn reserve(
         &mut self,
         connection: ConnectionId,
         channel: u32,
-    ) -> Result<EndpointId, PostError> {
-        self.shared(connection)?;
-        let endpoint = self.new_endpoint(connection, channel);
-        if let Err(error) = self.shared(connection)?.add(channel, endpoint) {
-            self.endpoints.remove(&endpoint);
-            return Err(error);
-        }
+        endpoint: EndpointId,
+    ) -> Result<(), PostError> {
+        self.shared(connection)?.add(channel, endpoint)?;
+        self.endpoints.insert(endpoint, (connection, channel));
         self.reports.reserve(endpoint);
-        Ok(endpoint)
+        Ok(())
     }
 
     fn shared(&mut self, id: ConnectionId) -> Result<&mut Connection<S>, PostError> {
@@ -148,7 +156,7 @@ impl<S: ByteStream> Connections<S> {
     }
 
     /// Opens a channel that was reserved.
-    pub fn open_reserved(&mut self, endpoint: EndpointId) -> Result<EndpointId, PostError> {
+    pub fn open_reserved(&mut self, endpoint: EndpointId) -> Result<(), PostError> {
         if !self.reports.open(endpoint) {
             return Err(PostError::EndpointGone(endpoint));
         }
@@ -158,7 +166,7 @@ impl<S: ByteStream> Connections<S> {
             shared.introduce(number);
             self.enqueue(connection);
         }
-        Ok(endpoint)
+        Ok(())
     }
 
     /// As [`crate::SharedConnections::is_wanted`], for a reserved endpoint.
@@ -324,9 +332,20 @@ impl<S: ByteStream> Connections<S> {
         }
     }
 
-    /// Ends a shared connection whose peer has broken the protocol of messages.
-    pub(crate) fn refuse(&mut self, id: ConnectionId, why: &str) {
-        self.end(id, End::Broken(Cause::Protocol(why.to_owned())));
+    /// Ends one endpoint; the others on its connection stay.
+    pub(crate) fn fail(&mut self, endpoint: EndpointId, cause: Cause, now: Duration) {
+        let Some(&(id, number)) = self.endpoints.get(&endpoint) else { return };
+        let Some(connection) = self.all.get_mut(&id).filter(|it| it.is_shared) else {
+            return self.end(id, End::Broken(cause));
+        };
+        let ended = connection.end(number, End::Broken(cause), now, &mut self.reports.completed);
+        self.report(ended);
+        self.enqueue(id);
+    }
+
+    /// Ends a connection, with all of its endpoints; without a cause as one that was not used.
+    pub(crate) fn end_connection(&mut self, id: ConnectionId, cause: Option<Cause>) {
+        self.end(id, cause.map_or(End::Closed, End::Broken));
     }
 
     /// Ends all connections by a failure of this end.
@@ -440,9 +459,20 @@ impl<S: ByteStream> Connections<S> {
 
     /// Lets endpoints send on what has arrived since this many bytes had. Returns whether it did.
     fn follow(&mut self, bytes_in: u64) -> bool {
-        if bytes_in == self.counters.bytes_arrived() || self.following.is_empty() {
-            return false;
+        let has_more = bytes_in != self.counters.bytes_arrived() && self.is_following();
+        if has_more {
+            self.look_for_arrived();
         }
+        has_more
+    }
+
+    /// Returns whether there are sends of blocks which have not arrived as a whole.
+    pub(crate) fn is_following(&self) -> bool {
+        !self.following.is_empty()
+    }
+
+    /// Lets endpoints send on what has arrived, here or elsewhere.
+    pub fn look_for_arrived(&mut self) {
         let mut following = std::mem::take(&mut self.following);
         following.retain(|&id| {
             let Some(&(connection, number)) = self.endpoints.get(&id) else { return false };
@@ -452,7 +482,6 @@ impl<S: ByteStream> Connections<S> {
             goes_on
         });
         self.following = following;
-        true
     }
 
     /// Serves a connection once, if it has not ended; `turn` is the limit that it has waited for.
@@ -465,10 +494,12 @@ impl<S: ByteStream> Connections<S> {
             sending: &mut self.sending,
             receiving: &mut self.receiving,
             turn,
+            commands_taken: self.commands_taken,
         };
         let end = connection.serve(&mut round);
         self.reports.add_messages(id, connection.take_messages(now));
         let ended = connection.take_ended(now, &mut self.reports.completed);
+        self.reports.closed_by_peer.append(&mut connection.take_closed_by_peer());
         let end = end.or(connection.is_over().then_some(End::Closed));
         self.report(ended);
         match end {
@@ -551,7 +582,9 @@ impl<S: ByteStream> Connections<S> {
 
     /// Returns whether there may be something to report.
     pub(crate) fn may_have_news(&self) -> bool {
-        !self.reports.completed.is_empty() || !self.reports.events.is_empty()
+        !self.reports.completed.is_empty()
+            || !self.reports.events.is_empty()
+            || !self.reports.closed_by_peer.is_empty()
     }
 
     /// Appends what has completed to `completions`.
@@ -564,8 +597,41 @@ impl<S: ByteStream> Connections<S> {
         std::mem::take(&mut self.reports.events)
     }
 
+    /// Returns the endpoints whose peer has closed all streams here, since the last call; only those with others elsewhere.
+    pub(crate) fn take_closed_by_peer(&mut self) -> Vec<EndpointId> {
+        std::mem::take(&mut self.reports.closed_by_peer)
+    }
+
     pub(crate) fn has_events(&self) -> bool {
         !self.reports.events.is_empty()
+    }
+
+    /// Notes that all commands were carried out that had been given.
+    pub fn took_commands(&mut self) {
+        if let Some(taken) = &mut self.commands_taken {
+            *taken += 1;
+        }
+    }
+
+    /// Takes what there is to report.
+    pub fn take_report(&mut self) -> Report {
+        self.reports.take()
+    }
+
+    /// Reports that a post was cancelled, whose endpoint has ended here.
+    pub(crate) fn cancel(&mut self, endpoint: EndpointId, token: Token) {
+        self.reports.completed.push(Completion::Cancelled { endpoint, token });
+    }
+
+    /// Reports the end of an endpoint that could not begin here.
+    pub(crate) fn refuse_endpoint(&mut self, endpoint: EndpointId, why: &PostError) {
+        let cause = Cause::Lost(why.to_string());
+        self.reports.completed.push(Completion::Broken { endpoint, cause });
+    }
+
+    /// Reports the end of a shared connection that could not begin here.
+    pub(crate) fn refuse_connection(&mut self, connection: ConnectionId, why: &PostError) {
+        self.reports.end_shared(connection, &End::Broken(Cause::Lost(why.to_string())));
     }
 
     /// Returns the streams of connections that have ended since the last call, to be closed.

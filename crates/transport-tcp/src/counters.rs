@@ -1,5 +1,7 @@
 //! Counters of a transport, for benchmarks and for diagnosing slow transfers.
 
+use std::ops::Add;
+
 /// Running totals of one [`crate::TcpTransport`] since it was made; plain additions, always
 /// enabled.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -41,5 +43,30 @@ impl TcpCounters {
     /// Returns how many bytes have arrived in either way.
     pub(crate) fn bytes_arrived(&self) -> u64 {
         self.bytes_in + self.bytes_copied
+    }
+}
+
+/// The counters of two threads together.
+impl Add for TcpCounters {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            read_calls: self.read_calls + other.read_calls,
+            write_calls: self.write_calls + other.write_calls,
+            fruitless_calls: self.fruitless_calls + other.fruitless_calls,
+            bytes_in: self.bytes_in + other.bytes_in,
+            bytes_out: self.bytes_out + other.bytes_out,
+            copies: self.copies + other.copies,
+            bytes_copied: self.bytes_copied + other.bytes_copied,
+            direct_streams_in: self.direct_streams_in + other.direct_streams_in,
+            direct_streams_out: self.direct_streams_out + other.direct_streams_out,
+            refused_introductions: self.refused_introductions + other.refused_introductions,
+            polls: self.polls + other.polls,
+            waits: self.waits + other.waits,
+            wakeups: self.wakeups + other.wakeups,
+            limit_waits: self.limit_waits + other.limit_waits,
+            heartbeats: self.heartbeats + other.heartbeats,
+        }
     }
 }

@@ -1,26 +1,22 @@
-//! The transport itself: sockets, the event queue and the clock, around the connections.
-
-mod capabilities;
+//! What one thread serves: sockets, the event queue and the clock, around connections.
 
 use std::{
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
 
 use mio::net::TcpStream;
-use transport::{
-    Cause, Completion, CutThroughSends, EndpointId, OneSidedWrites, PostError, ReadLease, Token,
-    Transport, Waker, Watched, WriteLease,
-};
+use transport::{Completion, PostError, Waker};
 
 use crate::{
+    arrivals::OwnArrivals,
     byte_stream::Readiness,
-    connections::{BLOCK_BYTES_MAX, Connections},
-    counters::TcpCounters,
+    command::Command,
+    connections::Connections,
     event_queue::{EventQueue, Waited},
-    link::{ConnectionId, Kind, StreamKeys, TcpLink},
-    settings::TcpSettings,
+    link::{ConnectionId, StreamKeys},
+    reports::Report,
     socket::Socket,
     stream::NewStream,
 };
@@ -36,109 +32,109 @@ const STREAMS_READ_MAX: usize = 3;
 /// How many such polls may follow each other without the event queue, which reports the waker.
 const READS_WITHOUT_WAIT_MAX: u32 = 16;
 
-/// [`Transport`] over TCP: one event queue and no thread. All work is done in `poll`, by the thread
-/// that calls it; the posting methods only queue.
-///
-/// Connections are served in turn, at most half a megabyte in each direction, so that none starves
-/// another; also where [`TcpSettings::rate_max`] limits them together. Timers are handled in every poll. Dropping the
-/// transport closes all sockets at once, without an ordered close: peers report [`transport::Cause::Lost`].
-pub struct TcpTransport {
+/// One event queue with its sockets. All work is done in the calls, by the thread that makes them.
+pub(crate) struct Driver {
     queue: EventQueue,
-    connections: Connections<Socket>,
+    pub(crate) connections: Connections<Socket>,
     /// Those through shared memory, with some that have ended.
     in_memory: Vec<ConnectionId>,
     origin: Instant,
     polls_without_wait: u32,
-    /// The waker has ended a wait since the last [`TcpTransport::take_woken`].
+    /// The waker has ended a wait since the last [`Driver::take_woken`].
     woken: bool,
     /// The event queue's descriptor is waited for elsewhere.
     is_watched: bool,
+    /// What other threads of the transport have to know of blocks that arrive here; `None` if there are none.
+    arrivals: Option<OwnArrivals>,
 }
 
-impl TcpTransport {
-    /// Makes a transport with an event queue and no endpoints. Errors: a setting is out
-    /// of range, the system refuses an option, or the process has no file descriptors left.
-    pub fn new(settings: TcpSettings) -> io::Result<Self> {
-        settings.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        settings.try_options()?;
+impl Driver {
+    /// Makes an event queue without sockets. Times are counted from `origin`. Errors: the process has no file descriptors left.
+    pub(crate) fn new(connections: Connections<Socket>, origin: Instant) -> io::Result<Self> {
         Ok(Self {
             queue: EventQueue::new()?,
-            connections: Connections::new(settings),
+            connections,
             in_memory: Vec::new(),
-            origin: Instant::now(),
+            origin,
             polls_without_wait: 0,
             woken: false,
             is_watched: false,
+            arrivals: None,
         })
     }
 
-    /// Returns the totals so far.
-    pub fn counters(&self) -> TcpCounters {
-        self.connections.counters()
+    /// Shares what arrives with other threads.
+    pub(crate) fn set_arrivals(&mut self, arrivals: OwnArrivals) {
+        self.arrivals = Some(arrivals);
     }
 
-    /// Returns a descriptor for waiting for this transport among others: readable when
-    /// [`Transport::poll`] would report something or could move bytes, or when the waker was used. With links through memory
-    /// ([`TcpLink::through_memory`]) that needs [`TcpTransport::prepare_wait`].
-    pub fn event_queue(&self) -> BorrowedFd<'_> {
+    pub(crate) fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        self.queue.waker()
+    }
+
+    /// Returns the descriptor that is readable when there are events.
+    pub(crate) fn event_queue(&self) -> BorrowedFd<'_> {
         self.queue.descriptor()
     }
 
-    /// Before each wait for [`TcpTransport::event_queue`]: has peers that share memory wake this end. [`Watched::next_tick`] is to be
-    /// asked afterwards.
-    pub fn prepare_wait(&mut self) {
+    /// As [`transport::Watched::watch`].
+    pub(crate) fn watch(&mut self) -> io::Result<OwnedFd> {
+        self.is_watched = true;
+        self.doze();
+        self.queue.descriptor().try_clone_to_owned()
+    }
+
+    /// As [`transport::Watched::next_tick`].
+    pub(crate) fn next_tick(&self) -> Option<Instant> {
+        if self.connections.is_ready() || self.connections.may_have_news() {
+            return Some(self.origin);
+        }
+        self.origin.checked_add(self.connections.poll_timeout()?)
+    }
+
+    /// Has peers that share memory wake this end.
+    pub(crate) fn doze(&mut self) {
         self.look(Socket::doze);
     }
 
-    /// Returns whether a poll has consumed a use of the waker since the last call; for a transport
-    /// that waits for this one among others, and polls it without waiting.
-    pub fn take_woken(&mut self) -> bool {
+    /// Returns whether a poll has consumed a use of the waker since the last call.
+    pub(crate) fn take_woken(&mut self) -> bool {
         std::mem::take(&mut self.woken)
     }
 
-    /// Writes a heartbeat to an endpoint's peer now, which its system acknowledges even if its process does not run.
-    /// Returns the socket; `None` if the endpoint closes or has ended.
-    pub fn probe(&mut self, endpoint: EndpointId) -> Option<BorrowedFd<'_>> {
-        self.connections.push_heartbeat(endpoint);
-        self.flush();
-        Some(self.connections.first_stream(endpoint)?.as_fd())
-    }
-
-    /// Ends an endpoint whose peer has failed, with all others of the same connection, which report this cause.
-    pub fn break_off(&mut self, endpoint: EndpointId, cause: Cause) {
-        self.connections.break_off(endpoint, cause);
-        self.close_ended();
-    }
-
-    /// Prepares the sockets of a connection, and adds them to the event queue.
+    /// Adds the streams of a new connection to the event queue.
     ///
-    /// Errors: the system refuses a socket option (which is named), or cannot poll one more socket.
-    fn streams_of(
+    /// Errors: the system cannot poll one more socket.
+    pub(crate) fn watch_streams(
         &mut self,
-        kind: Kind,
-    ) -> Result<(ConnectionId, Vec<NewStream<Socket>>), PostError> {
-        let id = self.connections.next_connection();
-        let streams: Vec<_> = match kind {
-            Kind::Streams(sockets) => sockets
-                .into_iter()
-                .map(|(socket, keys)| self.stream(socket, keys, Socket::Tcp))
-                .collect::<Result<_, _>>()?,
-            Kind::Memory(socket, pipe) => {
-                self.in_memory.push(id);
-                let memory = |connection| Socket::Memory(pipe, connection);
-                vec![self.stream(socket, None, memory)?]
-            }
-            Kind::Reserved(..) => return Err(PostError::System("it is shared already".into())),
-        };
+        id: ConnectionId,
+        streams: &[NewStream<Socket>],
+    ) -> Result<(), PostError> {
         for (index, stream) in streams.iter().enumerate() {
             let added = self.queue.add(stream.bytes.signal(), id, index);
             added.map_err(|error| PostError::System(error.to_string()))?;
         }
-        Ok((id, streams))
+        Ok(())
     }
 
+    /// Notes that a new connection goes through shared memory.
+    pub(crate) fn note_in_memory(&mut self, id: ConnectionId) {
+        self.in_memory.push(id);
+    }
+
+    /// Returns whether a connection goes through shared memory.
+    pub(crate) fn is_in_memory(&self, id: ConnectionId) -> bool {
+        self.in_memory.contains(&id)
+    }
+
+    /// Makes a stream of a socket.
+    ///
     /// Errors: the system refuses a socket option, which is named.
-    fn stream(
+    pub(crate) fn stream(
         &self,
         socket: std::net::TcpStream,
         keys: Option<StreamKeys>,
@@ -157,7 +153,7 @@ impl TcpTransport {
     }
 
     /// Closes the sockets of connections that have ended.
-    fn close_ended(&mut self) {
+    pub(crate) fn close_ended(&mut self) {
         for socket in self.connections.take_closed() {
             self.connections.settings().bound_unsent(&socket);
             self.queue.remove(socket.signal());
@@ -165,7 +161,14 @@ impl TcpTransport {
     }
 
     fn serve(&mut self, now: Duration) {
+        if let Some(arrivals) = &self.arrivals {
+            arrivals.announce(self.connections.is_following());
+            self.connections.look_for_arrived();
+        }
         self.connections.serve(now);
+        if let Some(arrivals) = &mut self.arrivals {
+            arrivals.notify(self.connections.counters.bytes_arrived());
+        }
         self.close_ended();
     }
 
@@ -219,6 +222,67 @@ impl TcpTransport {
         Some(when.saturating_sub(now))
     }
 
+    /// Moves bytes, then appends what has completed: as [`transport::Transport::poll`].
+    pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
+        self.connections.counters.polls += 1;
+        if !self.is_watched {
+            self.look(Socket::look);
+        }
+        self.make_progress(completions, wait);
+        if self.is_watched {
+            self.look(Socket::doze);
+        }
+    }
+
+    /// As [`transport::Transport::flush`].
+    pub(crate) fn flush(&mut self) {
+        if self.connections.is_ready() {
+            self.serve(self.now());
+        }
+    }
+
+    /// Waits until there is something to do, carries out the commands that `take` returns then, and moves bytes once. Returns what is
+    /// there to report, if anything is.
+    pub(crate) fn take_turn<C>(&mut self, take: impl FnOnce() -> C) -> Option<Report>
+    where
+        C: IntoIterator<Item = Command<Socket>>,
+    {
+        self.connections.counters.polls += 1;
+        let timeout = self.timeout(self.now(), None);
+        self.wait(timeout);
+        if self.connections.is_tick_due(self.now()) {
+            // This thread may not have run since the wait, and what came meanwhile is no silence.
+            self.wait(Some(Duration::ZERO));
+        }
+        let now = self.now();
+        for command in take() {
+            self.carry_out(command, now);
+        }
+        self.connections.took_commands();
+        self.serve(now);
+        self.connections.handle_timeout(now);
+        self.close_ended();
+        self.connections.has_news(now).then(|| self.connections.take_report())
+    }
+
+    fn carry_out(&mut self, command: Command<Socket>, now: Duration) {
+        let mut watched = Ok(());
+        if let Command::Open { connection, streams, .. } | Command::Share { connection, streams } =
+            &command
+        {
+            watched = self.watch_streams(*connection, streams);
+        }
+        match (watched, &command) {
+            (Err(error), &Command::Open { endpoint, .. }) => {
+                self.connections.refuse_endpoint(endpoint, &error);
+            }
+            (Err(error), &Command::Share { connection, .. }) => {
+                self.connections.refuse_connection(connection, &error);
+            }
+            _ => command.carry_out(&mut self.connections, now),
+        }
+    }
+
     /// Polls, without preparing for a caller that waits on the event queue itself.
     fn make_progress(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
         let mut now = self.now();
@@ -248,7 +312,7 @@ impl TcpTransport {
                     woken |= self.wait(Some(Duration::ZERO));
                 }
             }
-            self.connections.serve(now);
+            self.serve(now);
             self.connections.handle_timeout(now);
             self.close_ended();
             let over = until.is_some_and(|until| now >= until);
@@ -260,114 +324,9 @@ impl TcpTransport {
     }
 }
 
-impl Drop for TcpTransport {
+impl Drop for Driver {
     fn drop(&mut self) {
         let settings = self.connections.settings();
         self.connections.streams().for_each(|socket| settings.bound_unsent(socket));
-    }
-}
-
-impl Transport for TcpTransport {
-    type Link = TcpLink;
-
-    /// Returns the time since this transport was made.
-    fn now(&self) -> Duration {
-        self.origin.elapsed()
-    }
-
-    /// Returns 4 GiB - 1. Frames could carry more, segment by segment; the limit is that of RDMA
-    /// verbs, so that both networks accept the same blocks.
-    fn block_bytes_max(&self) -> u64 {
-        BLOCK_BYTES_MAX
-    }
-
-    /// Makes an endpoint. Errors: the system refuses a socket option (which is named), or cannot
-    /// poll one more socket.
-    fn open(&mut self, link: TcpLink) -> Result<EndpointId, PostError> {
-        let peer = link.peer();
-        if let Kind::Reserved(endpoint, _) = link.kind {
-            return self.connections.open_reserved(endpoint);
-        }
-        let (connection, streams) = self.streams_of(link.kind)?;
-        let (count, now) = (streams.len(), self.now());
-        let endpoint = self.connections.open(connection, streams, now);
-        tracing::debug!(endpoint = endpoint.0, streams = count, ?peer, "opened");
-        Ok(endpoint)
-    }
-
-    fn post_receive(
-        &mut self,
-        endpoint: EndpointId,
-        into: WriteLease,
-        token: Token,
-    ) -> Result<(), PostError> {
-        self.connections.post_receive(endpoint, into, token)
-    }
-
-    fn post_send(
-        &mut self,
-        endpoint: EndpointId,
-        from: ReadLease,
-        immediate: u32,
-        token: Token,
-    ) -> Result<(), PostError> {
-        self.connections.post_send(endpoint, from, immediate, token)
-    }
-
-    /// Also refuses an empty word, and, after some megabytes, words for a peer that does not read.
-    fn write_control(&mut self, endpoint: EndpointId, word: &[u8]) -> Result<(), PostError> {
-        self.connections.write_control(endpoint, word)
-    }
-
-    fn one_sided(&mut self) -> Option<&mut dyn OneSidedWrites> {
-        Some(self)
-    }
-
-    fn cut_through(&mut self) -> Option<&mut dyn CutThroughSends> {
-        Some(self)
-    }
-
-    fn close(&mut self, endpoint: EndpointId) {
-        let now = self.now();
-        self.connections.close(endpoint, now);
-    }
-
-    /// Waits in steps of a millisecond, rounded up: the event queue has no finer resolution.
-    fn poll(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        self.connections.counters.polls += 1;
-        if !self.is_watched {
-            self.look(Socket::look);
-        }
-        self.make_progress(completions, wait);
-        if self.is_watched {
-            self.look(Socket::doze);
-        }
-    }
-
-    fn flush(&mut self) {
-        if self.connections.is_ready() {
-            let now = self.now();
-            self.serve(now);
-        }
-    }
-
-    fn waker(&self) -> Waker {
-        self.queue.waker()
-    }
-}
-
-impl Watched for TcpTransport {
-    /// Returns the descriptor of [`TcpTransport::event_queue`].
-    fn watch(&mut self) -> io::Result<OwnedFd> {
-        self.is_watched = true;
-        self.look(Socket::doze);
-        self.queue.descriptor().try_clone_to_owned()
-    }
-
-    fn next_tick(&self) -> Option<Instant> {
-        if self.connections.is_ready() || self.connections.may_have_news() {
-            return Some(self.origin);
-        }
-        self.origin.checked_add(self.connections.poll_timeout()?)
     }
 }

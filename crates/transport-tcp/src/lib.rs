@@ -1,18 +1,19 @@
 //! The embedded default transport: blocks over TCP sockets, without any native library.
 //!
 //! [`TcpTransport`] implements the contract of [`transport::Transport`] with sockets and one event
-//! queue. It starts no thread: bytes move while the caller is in `poll`. Without protection,
+//! queue. Bytes move while the caller is in `poll`, unless it asks for more threads ([`TcpSettings::threads`]). Without protection,
 //! payload is copied directly between leased memory and the kernel. With protection
 //! ([`StreamKeys`]) it is encrypted from there into records of TLS 1.3, which are decrypted to where it belongs; a record is verified
 //! as a whole before any of it is used (`protected`, `record`).
 //!
-//! The path of a block through the files: [`transport::Transport::post_send`] (`driver`, `connections`) -> a
-//! stream of its connection (`connection`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
+//! The path of a block through the files: [`transport::Transport::post_send`] (`tcp_transport`) -> the thread that serves it
+//! (`spread`; `threads` if it is another one) -> `connections` -> a stream of its connection (`connection`) -> cut into segments and written (`posted_send`, `outgoing`, `wire`) -> read
 //! into the posted memory, several segments by one call (`incoming`, `segment_read`, `wire`) -> completion (`reports`).
 //!
 //! Between processes of one machine bytes may pass through memory in place of a socket ([`TcpLink::through_memory`]).
 //!
-//! All but `driver`, `event_queue`, `socket`, `settings` and `neighbour` is pure (`connections`): it reads and writes streams of
+//! All but `tcp_transport`, `threads`, `arrivals`, `driver`, `event_queue`, `socket`, `settings` and `peer` is pure (`connections`,
+//! `spread`): it reads and writes streams of
 //! bytes (`byte_stream`), which the driver makes of sockets, and time is an argument. `./dev sim --wire` runs it over
 //! simulated ones, which the feature `simulation` makes possible.
 //!
@@ -25,8 +26,11 @@
 
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod byte_stream;
+mod capabilities;
 mod channel;
+mod command;
 mod connection;
 mod connections;
 mod counters;
@@ -56,19 +60,29 @@ mod selected;
 mod settings;
 mod shared;
 mod socket;
+mod spread;
 mod stream;
+mod tcp_transport;
+mod threads;
+
 mod wire;
 
 #[cfg(feature = "simulation")]
 pub use byte_stream::{ByteStream, Readiness};
 #[cfg(feature = "simulation")]
-pub use connections::Connections;
+pub use command::{Command, Outbound};
+#[cfg(feature = "simulation")]
+pub use connections::{Connections, Streams};
 pub use counters::TcpCounters;
 pub use direct_copies::check_direct_copies;
-pub use driver::TcpTransport;
 pub use link::{ConnectionId, LinkError, STREAMS_MAX, StreamKeys, TcpLink};
 pub use messages::MESSAGE_BYTES_MAX;
+#[cfg(feature = "simulation")]
+pub use reports::Report;
 pub use settings::{OutOfRange, RATE_MAX_LEAST, SEGMENT_BYTES_MAX, TcpSettings};
 pub use shared::{SharedConnections, SharedEvent};
 #[cfg(feature = "simulation")]
+pub use spread::Spread;
+#[cfg(feature = "simulation")]
 pub use stream::NewStream;
+pub use tcp_transport::TcpTransport;

@@ -34,7 +34,7 @@ enum From {
 /// The destination of payload at the peer.
 #[derive(Clone, Copy)]
 pub(crate) enum To {
-    /// The peer's receive of this number on its endpoint, modulo 2^32.
+    /// The peer's receive of this number on this stream of its endpoint, modulo 2^32.
     Receive { block: u32, immediate: u32 },
     /// Memory that the peer has exposed; without an immediate the peer's transport reports nothing.
     Exposed { key: u32, offset: u64, immediate: Option<u32> },
@@ -98,7 +98,7 @@ impl PostedSend {
         self.block().is_some()
     }
 
-    /// Returns the number of the block on its endpoint, modulo 2^32.
+    /// Returns the number of the block on its stream, modulo 2^32.
     pub(crate) fn block(&self) -> Option<u32> {
         match self.to {
             To::Receive { block, .. } => Some(block),

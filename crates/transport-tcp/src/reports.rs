@@ -15,10 +15,23 @@ pub(crate) struct Reports<S> {
     pub(crate) completed: Vec<Completion>,
     /// Events of shared connections.
     pub(crate) events: Vec<SharedEvent>,
+    /// Endpoints whose peer has closed all streams here, and perhaps not those elsewhere.
+    pub(crate) closed_by_peer: Vec<EndpointId>,
     /// What has come for channels that are reserved and not open.
     held: FxHashMap<EndpointId, Held>,
     /// Streams of connections that have ended.
     pub(crate) closed: Vec<S>,
+}
+
+/// What a part has to report.
+#[derive(Default, Debug)]
+pub struct Report {
+    /// What has completed there.
+    pub completions: Vec<Completion>,
+    /// What has happened on the shared connections there.
+    pub events: Vec<SharedEvent>,
+    /// Endpoints whose peer has closed all of their streams there.
+    pub closed_by_peer: Vec<EndpointId>,
 }
 
 enum Held {
@@ -33,6 +46,7 @@ impl<S> Reports<S> {
         Self {
             completed: Vec::new(),
             events: Vec::new(),
+            closed_by_peer: Vec::new(),
             held: FxHashMap::default(),
             closed: Vec::new(),
         }
@@ -41,13 +55,23 @@ impl<S> Reports<S> {
     /// Returns whether there is something to report.
     pub(crate) fn has_news(&mut self) -> bool {
         self.hold_back();
-        !self.completed.is_empty() || !self.events.is_empty()
+        !self.completed.is_empty() || !self.events.is_empty() || !self.closed_by_peer.is_empty()
     }
 
     /// Appends what has completed to `completions`.
     pub(crate) fn hand_out(&mut self, completions: &mut Vec<Completion>) {
         self.hold_back();
         completions.append(&mut self.completed);
+    }
+
+    /// Takes all of it.
+    pub(crate) fn take(&mut self) -> Report {
+        self.hold_back();
+        Report {
+            completions: std::mem::take(&mut self.completed),
+            events: std::mem::take(&mut self.events),
+            closed_by_peer: std::mem::take(&mut self.closed_by_peer),
+        }
     }
 
     pub(crate) fn add_messages(&mut self, connection: ConnectionId, messages: Vec<Vec<u8>>) {
@@ -106,6 +130,7 @@ impl<S> Reports<S> {
 
     /// Forgets an endpoint that has ended while it was reserved.
     pub(crate) fn forget(&mut self, endpoint: EndpointId) {
+        self.hold_back();
         self.held.remove(&endpoint);
     }
 

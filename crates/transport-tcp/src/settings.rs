@@ -7,6 +7,8 @@ use std::{
     time::Duration,
 };
 
+use crate::link::STREAMS_MAX;
+
 /// The longest segment that may be sent or is accepted, whatever is configured: 16 MiB.
 pub const SEGMENT_BYTES_MAX: usize = 16 << 20;
 
@@ -78,6 +80,11 @@ pub struct TcpSettings {
     ///
     /// With false, members of groups and teams do not share memory either.
     pub direct_copies: bool,
+    /// How many threads move bytes, the one that polls included: 1 to 8. Each serves its share of the streams of every link, so links
+    /// need as many streams. With a [`TcpSettings::rate_max`] one thread does everything. `None`, the default, is one thread for a
+    /// transport; a context has one for each of its streams, but at most 4, and at most half as many as there are processors.
+    /// May differ between members.
+    pub threads: Option<u8>,
 }
 
 /// A setting is out of range.
@@ -105,6 +112,7 @@ impl Default for TcpSettings {
             receive_buffer_bytes: None,
             rate_max: None,
             direct_copies: true,
+            threads: None,
         }
     }
 }
@@ -180,6 +188,13 @@ impl TcpSettings {
         self
     }
 
+    /// Sets [`TcpSettings::threads`].
+    #[must_use]
+    pub fn threads(mut self, count: Option<u8>) -> Self {
+        self.threads = count;
+        self
+    }
+
     /// Checks that all values are in range.
     ///
     /// Errors: the first that is not.
@@ -203,6 +218,10 @@ impl TcpSettings {
                 value: format!("{rate} bytes per second"),
                 allowed: format!("{RATE_MAX_LEAST} (1 Mbit/s) or more"),
             });
+        }
+        if let Some(threads) = self.threads.filter(|&it| !(1..=STREAMS_MAX).contains(&it.into())) {
+            let (value, allowed) = (threads.to_string(), format!("1 to {STREAMS_MAX}"));
+            return Err(OutOfRange { name: "tcp.threads", value, allowed });
         }
         Ok(())
     }
@@ -265,6 +284,11 @@ impl TcpSettings {
     /// Returns whether blocks between processes of one machine may take another way than the socket.
     pub fn allows_bypass(&self) -> bool {
         self.direct_copies && self.rate_max.is_none()
+    }
+
+    /// Returns how many threads move bytes in a transport.
+    pub(crate) fn threads_used(&self) -> usize {
+        self.threads.filter(|_| self.rate_max.is_none()).unwrap_or(1).into()
     }
 
     pub(crate) fn silence_after(&self) -> Duration {

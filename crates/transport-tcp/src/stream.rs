@@ -29,6 +29,8 @@ pub(crate) struct Round<'a> {
     pub(crate) receiving: &'a mut Limit,
     /// The direction in which it is the connection's turn, if it has waited for its limit.
     pub(crate) turn: Option<Direction>,
+    /// How often commands were taken from the thread that posts; `None` if that is this one.
+    pub(crate) commands_taken: Option<u64>,
 }
 
 impl Round<'_> {
@@ -73,6 +75,9 @@ pub(crate) struct Stream<S> {
     pub(crate) send_held: bool,
     /// Bytes may wait for the limit of the transport before they are read.
     pub(crate) receive_held: bool,
+    /// Something was read when commands had been taken this often, and is parsed after they have been taken again: the peer may
+    /// have sent it since this end posted, by another thread, what it is for.
+    unparsed_since: Option<u64>,
     /// Blocks may be copied out of the memory of the process at the other end, if it is one of this machine.
     pub(crate) copies_directly: bool,
     /// The process at the other end, as far as that matters for direct copies.
@@ -107,6 +112,7 @@ impl<S: ByteStream> Stream<S> {
             write_failed: None,
             send_held: false,
             receive_held: false,
+            unparsed_since: None,
             copies_directly,
             peer: Peer::default(),
             is_identified: false,
@@ -138,9 +144,9 @@ impl<S: ByteStream> Stream<S> {
         self.writable |= readiness.can_write;
     }
 
-    /// Returns whether there are bytes to read, as far as is known.
+    /// Returns whether there are bytes to read, or to parse, as far as is known.
     pub(crate) fn can_read(&self) -> bool {
-        self.readable && !self.incoming.received_bye()
+        self.unparsed_since.is_some() || self.readable && !self.incoming.received_bye()
     }
 
     /// Returns whether there are bytes to write that do not wait for the limit and the socket accepts
@@ -255,6 +261,12 @@ impl<S: ByteStream> Stream<S> {
     /// Reads until the socket is empty, a bye was received, the budget is used up, or the limit of
     /// the transport holds back the rest.
     pub(crate) fn read(&mut self, round: &mut Round<'_>, budget_bytes: usize) -> Result<(), Cause> {
+        if self.unparsed_since.is_some() && self.unparsed_since == round.commands_taken {
+            return Ok(());
+        }
+        if self.unparsed_since.take().is_some() {
+            self.parse(round)?;
+        }
         let mut left = budget_bytes;
         while left > 0 && self.can_read() && !self.receive_held {
             let room = round.room(Direction::Receive);
@@ -282,8 +294,11 @@ impl<S: ByteStream> Stream<S> {
                     self.readable = is_full || self.read_closed || self.bytes.has_more();
                     round.counters.bytes_in += bytes as u64;
                     left = left.saturating_sub(bytes.max(CALL_BYTES));
-                    self.incoming.parse(round.completed)?;
-                    self.hear(round);
+                    if round.commands_taken.is_some() {
+                        self.unparsed_since = round.commands_taken;
+                        return Ok(());
+                    }
+                    self.parse(round)?;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
@@ -299,6 +314,13 @@ impl<S: ByteStream> Stream<S> {
                 Err(error) => return Err(Cause::Lost(words(error))),
             }
         }
+        Ok(())
+    }
+
+    /// Parses what was read.
+    fn parse(&mut self, round: &mut Round<'_>) -> Result<(), Cause> {
+        self.incoming.parse(round.completed)?;
+        self.hear(round);
         Ok(())
     }
 

@@ -102,6 +102,11 @@ impl Loopback {
         common::transport(&self.settings.clone().silence_timeout(silence))
     }
 
+    /// With several threads at each end.
+    fn threads(threads: u8, streams: usize, protection: Protection) -> Self {
+        Self::protected(streams, TcpSettings::default().threads(Some(threads)), protection)
+    }
+
     fn direct(streams: usize, protection: Protection) -> Self {
         let loopback = Self::protected(streams, TcpSettings::default(), protection);
         let settings = loopback.settings.clone().direct_copies(true);
@@ -164,6 +169,39 @@ mod encrypted_in_small_pieces {
     }
 
     transport_contract::contract_tests!(Loopback::protected(2, settings(), Protection::Encrypted));
+}
+
+mod three_threads {
+    transport_contract::contract_tests!(super::Loopback::threads(3, 4, super::Protection::None));
+}
+
+mod two_threads_and_encrypted {
+    use super::{Loopback, Protection};
+
+    transport_contract::contract_tests!(Loopback::threads(2, 3, Protection::Encrypted));
+}
+
+mod threads_in_small_pieces {
+    use super::{Loopback, Protection, TcpSettings};
+
+    fn settings() -> TcpSettings {
+        TcpSettings::default()
+            .threads(Some(2))
+            .segment_bytes(997)
+            .send_buffer_bytes(Some(1))
+            .notsent_lowat_bytes(Some(1))
+    }
+
+    transport_contract::contract_tests!(Loopback::protected(2, settings(), Protection::Encrypted));
+}
+
+mod threads_and_direct {
+    use super::{Loopback, Protection};
+
+    transport_contract::contract_tests!(Loopback {
+        settings: Loopback::direct(2, Protection::None).settings.threads(Some(2)),
+        ..Loopback::direct(2, Protection::None)
+    });
 }
 
 /// A limit that transfers reach: what they promise holds while blocks wait for tokens.
@@ -290,6 +328,12 @@ mod shared_three_streams_in_small_pieces {
         settings(),
         Protection::Encrypted
     )));
+}
+
+mod shared_with_threads {
+    use super::{Channels, Loopback, Protection};
+
+    transport_contract::contract_tests!(Channels(Loopback::threads(3, 4, Protection::Encrypted)));
 }
 
 mod shared_and_direct {

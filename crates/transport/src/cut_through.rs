@@ -23,7 +23,8 @@ pub trait CutThroughSends {
     /// of this transport: sends what has arrived of it as it arrives. Sends on the same endpoint
     /// that are posted later wait for it, those of other endpoints and control words do not.
     ///
-    /// Completes after that receive. If the receive is cancelled, the send is completed only by the
+    /// Completes once the whole block has been received; a network that moves bytes by several threads may report that before it
+    /// reports the receive. If the receive is cancelled, the send is completed only by the
     /// end of its endpoint; the peer never gets the rest.
     fn post_cut_through_send(
         &mut self,

@@ -237,6 +237,26 @@ class Arrays(Case):
         self.assertIn("10 bytes are not whole floats: use multiples of 4", done.stderr)
 
 
+class Threads(Case):
+    def test_all_ways_have_figures(self) -> None:
+        rows = self.document("threads --threads 1,2 --streams 3 --repeats 1")["rows"]
+        self.assertEqual([(row["protection"], row["threads"]) for row in rows], [("none", 1), ("none", 2), ("encrypt", 1), ("encrypt", 2)])
+        for row in rows:
+            self.assertTrue(row["gb_per_s"] > 0 and row["of_one"] > 0 and row["processor_s_per_gib"] > 0, row)
+
+    def test_threads_get_their_shares(self) -> None:
+        if os.geteuid() != 0 or not os.access("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", os.F_OK):
+            self.skip("needs root, and the controller cpu of cgroup v1")
+        rows = self.document("threads --threads 1,2 --protect none --repeats 1 --share 0.5")["rows"]
+        self.assertEqual(len(rows), 2)
+        self.assertEqual(list(Path("/sys/fs/cgroup/cpu").glob("rdmc-threads-*")), [])
+
+    def test_invalid_arguments_are_refused(self) -> None:
+        for arguments in ("--threads 0", "--threads 9", "--streams 9", "--protect all", "--share 2", "--share 0.01", "--bytes 1MiB"):
+            with self.subTest(arguments):
+                self.assertEqual(self.compare(f"threads {arguments}").returncode, 2)
+
+
 @contextlib.contextmanager
 def _turns(python: str) -> Iterator[arrays.Turns]:
     with workspace.Workspace.open() as place:

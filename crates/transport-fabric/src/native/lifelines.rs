@@ -27,7 +27,7 @@ impl Lifelines {
     /// Errors: those of [`TcpTransport::new`].
     pub fn new(settings: TcpSettings) -> io::Result<Self> {
         // Words only: nothing is worth a copy.
-        let settings = settings.direct_copies(false);
+        let settings = settings.direct_copies(false).threads(None);
         Ok(Self { tcp: TcpTransport::new(settings)?, links: HashMap::new(), words: Vec::new() })
     }
 

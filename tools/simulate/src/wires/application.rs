@@ -3,13 +3,12 @@
 use transport::{
     Arriving, CONTROL_BYTES_MAX, Completion, EndpointId, PeerMemory, PostError, Region, Token,
 };
-use transport_tcp::Connections;
 
 use super::{
     canary::WireCanary,
     facts::{ChannelEnd, Facts},
-    pipe::Pipe,
     scenario::ChannelPlan,
+    threads::Threads,
 };
 
 /// The key of all exposed memory.
@@ -36,7 +35,7 @@ const WRITE: u64 = 2;
 
 /// What an application may use while it acts.
 pub(super) struct Here<'h, 'f> {
-    pub(super) connections: &'h mut Connections<Pipe>,
+    pub(super) connections: &'h mut Threads,
     pub(super) facts: &'h mut Facts<'f>,
     pub(super) canary: Option<WireCanary>,
 }

@@ -29,4 +29,6 @@ pub enum WireCanary {
     MissesTimeouts,
     /// Timers are handled before it is told what has come.
     TellsLate,
+    /// A thread looks at what was read before it has taken the commands that its owner had given until then.
+    TakesCommandsLate,
 }

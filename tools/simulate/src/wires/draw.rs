@@ -29,7 +29,7 @@ pub(super) fn draw(seed: u64) -> WireScenario {
         _ => 64 << 10,
     });
     let silence_ms = dice.between(20, 400);
-    let ends = segment_bytes.map(|segment_bytes| WireEndPlan {
+    let mut ends = segment_bytes.map(|segment_bytes| WireEndPlan {
         segment_bytes,
         silence_ms: if dice.percent(70) {
             silence_ms
@@ -40,7 +40,11 @@ pub(super) fn draw(seed: u64) -> WireScenario {
         idle_ms: dice.magnitude(1, 1_000),
         rate_max: dice.percent(10).then(|| dice.magnitude(WireEndPlan::RATE_LEAST, 1 << 27)),
         poll_delay_ns_max: dice.rarely(40, 10, silence_ms * MS / 40),
+        threads: 1,
     });
+    for end in ends.iter_mut().filter(|end| end.rate_max.is_none()) {
+        end.threads = dice.pick(&[1, 1, 1, 2, 2, 3, 8]);
+    }
     let span_ns = dice.magnitude(10 * US, 100 * MS);
     let segments = SEGMENTS_MAX * segment_bytes[0].min(segment_bytes[1]);
     let longest = segments.min(LINES_MAX * network.capacity_bytes);

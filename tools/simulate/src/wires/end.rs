@@ -3,7 +3,7 @@
 use std::{cell::RefCell, rc::Rc, time::Duration};
 
 use transport::{Completion, EndpointId};
-use transport_tcp::{ConnectionId, Connections, NewStream, SharedEvent};
+use transport_tcp::{ConnectionId, NewStream, SharedEvent};
 
 use super::{
     application::{Application, Here, Phase},
@@ -11,6 +11,7 @@ use super::{
     facts::{ChannelEnd, Facts},
     pipe::{Pipe, Wire},
     scenario::WireScenario,
+    threads::Threads,
 };
 use crate::dice::Dice;
 
@@ -49,7 +50,7 @@ pub(super) struct End<'a> {
     number: usize,
     scenario: &'a WireScenario,
     /// `None` once its process has died.
-    connections: Option<Connections<Pipe>>,
+    connections: Option<Threads>,
     links: Vec<Option<Link>>,
     pub(super) applications: Vec<Application<'a>>,
     /// Channels that are reserved: connection, channel, endpoint.
@@ -65,10 +66,15 @@ impl<'a> End<'a> {
         scenario: &'a WireScenario,
         canary: Option<WireCanary>,
     ) -> Self {
+        let delay_ns_max = scenario.ends[number].poll_delay_ns_max;
+        let mut connections = Threads::new(&scenario.settings(number), delay_ns_max);
+        if canary == Some(WireCanary::TakesCommandsLate) {
+            connections.take_commands_late();
+        }
         Self {
             number,
             scenario,
-            connections: Some(Connections::new(scenario.settings(number))),
+            connections: Some(connections),
             links: scenario.connections.iter().map(|_| None).collect(),
             applications: Vec::new(),
             reserved: Vec::new(),
@@ -97,7 +103,7 @@ impl<'a> End<'a> {
             NewStream { bytes, keys, copies_directly: false }
         });
         let (streams, now) = (streams.collect(), Duration::from_nanos(facts.now_ns));
-        let id = connections.next_connection();
+        let (id, endpoint) = connections.connect(plan.is_shared, streams, now);
         self.links[connection] = Some(Link {
             id,
             wires: wires.to_vec(),
@@ -107,10 +113,7 @@ impl<'a> End<'a> {
             messages_heard: 0,
             opened_ns: facts.now_ns,
         });
-        if plan.is_shared {
-            connections.share(id, streams, now);
-        } else {
-            let endpoint = connections.open(id, streams, now);
+        if let Some(endpoint) = endpoint {
             self.begin(connection, 0, endpoint, facts);
         }
     }
@@ -186,7 +189,7 @@ impl<'a> End<'a> {
         let Some(endpoint) = self.take_reserved(connection, channel) else { return };
         let Some(connections) = &mut self.connections else { return };
         match connections.open_reserved(endpoint) {
-            Ok(endpoint) => self.begin(connection, channel, endpoint, facts),
+            Ok(()) => self.begin(connection, channel, endpoint, facts),
             // Too much has come for it.
             Err(_) if facts.may_differ(connection) => {}
             Err(error) => facts.violated(format!("channel {channel} of {connection}: {error}")),
@@ -252,7 +255,7 @@ impl<'a> End<'a> {
         let mut of_it = self.applications.iter().filter(|it| it.at.0 == connection);
         if let Some(application) = of_it.find(|it| it.phase != Phase::Ended) {
             let cause = transport::Cause::Lost("as was planned".into());
-            connections.break_off(application.endpoint, cause);
+            connections.break_off(application.endpoint, &cause);
         }
     }
 
@@ -268,7 +271,7 @@ impl<'a> End<'a> {
         if connections.is_ready() {
             return Some(0);
         }
-        connections.poll_timeout().map(|at| at.as_nanos() as u64)
+        connections.poll_timeout()
     }
 
     /// Returns whether something has changed for its streams.
@@ -287,18 +290,14 @@ impl<'a> End<'a> {
             connections.handle_timeout(now);
         }
         self.tell();
+        if let Some(connections) = &mut self.connections {
+            connections.take_turns(facts.now_ns, &mut facts.dice);
+        }
         for _ in 0..ROUNDS_MAX {
             let Some(connections) = &mut self.connections else { return false };
-            connections.serve(now);
-            if self.canary != Some(WireCanary::MissesTimeouts) {
-                connections.handle_timeout(now);
-            }
-            drop(connections.take_closed());
-            let mut completions = Vec::new();
-            if connections.has_news(now) {
-                connections.hand_out(&mut completions);
-            }
-            let (events, is_ready) = (connections.take_events(), connections.is_ready());
+            connections.serve(now, self.canary != Some(WireCanary::MissesTimeouts));
+            let (mut completions, events) = connections.take_report(now, &mut facts.dice);
+            let is_ready = connections.is_ready();
             if completions.is_empty() && events.is_empty() && !is_ready {
                 break;
             }
@@ -310,7 +309,11 @@ impl<'a> End<'a> {
                 self.happen(event, facts);
             }
         }
-        self.work(facts)
+        let has_more = self.work(facts);
+        if let Some(connections) = &mut self.connections {
+            connections.plan_turns(facts.now_ns, &mut facts.dice);
+        }
+        has_more
     }
 
     /// Tells the connections what has changed for their streams.
@@ -319,7 +322,8 @@ impl<'a> End<'a> {
         for link in self.links.iter().flatten().filter(|link| !link.has_ended) {
             for (stream, wire) in link.wires.iter().enumerate() {
                 let news = wire.borrow_mut().take_news(self.number);
-                news.into_iter().for_each(|it| connections.on_ready(link.id, stream, it));
+                let streams = link.wires.len();
+                news.into_iter().for_each(|it| connections.on_ready(link.id, stream, streams, it));
             }
         }
     }
@@ -478,9 +482,11 @@ impl<'a> End<'a> {
         has_more | here.connections.is_ready()
     }
 
-    /// Returns whether a connection has ended here, or never began.
+    /// Returns whether a connection has ended here with all its channels, some of which may have been opened later, or never began.
     pub(super) fn has_ended(&self, connection: usize) -> bool {
+        let mut of_it = self.applications.iter().filter(|it| it.at.0 == connection);
         self.links[connection].as_ref().is_none_or(|link| link.has_ended)
+            && of_it.all(|it| it.phase == Phase::Ended)
     }
 
     pub(super) fn was_idle(&self, connection: usize) -> bool {
@@ -509,6 +515,9 @@ impl<'a> End<'a> {
         let turns_ns =
             plan.rate_max.map_or(0, |rate| streams as u64 * (140 << 10) * 1_000_000_000 / rate);
         let latest_ns = silence_ns + silence_ns / 32 + delay_ns + turns_ns + 1_000;
+        if self.connections.as_ref().is_some_and(|it| it.have_turns(facts.now_ns)) {
+            return;
+        }
         for (connection, link) in self.links.iter().enumerate() {
             let Some(link) = link.as_ref().filter(|link| !link.has_ended) else { continue };
             // A close has a deadline of its own, and nothing follows the byes of an only endpoint.

@@ -2,7 +2,7 @@
 //! anywhere, delayed, lost and altered.
 //!
 //! [`line`] is one direction of a stream, and [`pipe`] an end of it; [`application`] is what uses a channel at one end, [`end`] a
-//! transport with its applications; [`facts`] is what they record; [`world`] advances time and injects faults.
+//! transport with its applications, whose streams [`threads`] serve; [`facts`] is what they record; [`world`] advances time and injects faults.
 
 mod application;
 mod canary;
@@ -16,6 +16,7 @@ mod line;
 mod pipe;
 mod scenario;
 mod shrink;
+mod threads;
 mod world;
 
 use std::ops::RangeInclusive;

@@ -55,6 +55,13 @@ pub struct WireEndPlan {
     pub rate_max: Option<u64>,
     /// The most time from an event until its process polls.
     pub poll_delay_ns_max: u64,
+    /// See [`TcpSettings::threads`]; 1 with a limit.
+    #[serde(default = "one_thread")]
+    pub threads: u8,
+}
+
+fn one_thread() -> u8 {
+    1
 }
 
 /// How the streams of a connection are protected.
@@ -201,11 +208,17 @@ impl WireScenario {
             .idle_timeout(Duration::from_millis(plan.idle_ms))
             .rate_max(plan.rate_max)
             .direct_copies(false)
+            .threads(Some(plan.threads))
     }
 
     /// Returns the most time from something that happens at one end until the other one has noticed it.
     fn hop_ns(&self) -> u64 {
-        let delay = self.ends.iter().map(|end| end.poll_delay_ns_max).max().unwrap_or(0);
+        // Several threads also have to notice what they tell each other.
+        let delay = |end: &WireEndPlan| match end.threads {
+            1 => end.poll_delay_ns_max,
+            _ => 3 * end.poll_delay_ns_max + 6_000,
+        };
+        let delay = self.ends.iter().map(delay).max().unwrap_or(0);
         self.network.latency_ns + self.network.jitter_ns_max + delay
     }
 
@@ -264,6 +277,9 @@ impl WireScenario {
     pub fn check(&self) -> Result<(), String> {
         for end in ENDS {
             self.settings(end).check().map_err(|error| error.to_string())?;
+            if self.ends[end].threads > 1 && self.ends[end].rate_max.is_some() {
+                return Err(format!("end {end} has a limit and several threads"));
+            }
         }
         let silences = self.ends.each_ref().map(|end| end.silence_ms);
         if silences[0].max(silences[1]) > 2 * silences[0].min(silences[1]) {

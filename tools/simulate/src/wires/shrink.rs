@@ -34,6 +34,8 @@ pub(super) fn reduce(from: &WireScenario, to: &mut Smaller<'_, WireScenario>) {
     }
     for end in 0..2 {
         to.with(|it| it.ends[end].rate_max = None);
+        to.with(|it| it.ends[end].threads = 1);
+        to.with(|it| it.ends[end].threads = it.ends[end].threads.min(2));
         to.with(|it| it.ends[end].poll_delay_ns_max = 0);
         to.with(|it| it.ends[end].segment_bytes = 64 << 10);
     }

@@ -1,15 +1,16 @@
 //! What the transport can do besides blocks and control words.
 
 use transport::{
-    ArrivingRead, CutThroughSends, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease,
-    Token, Transport, Visibility,
+    ArrivingRead, Cause, CutThroughSends, EndpointId, OneSidedWrites, PeerMemory, PostError,
+    ReadLease, Token, Transport, Visibility,
 };
 
-use super::TcpTransport;
 use crate::{
+    command::Outbound,
     link::{Carrier, ConnectionId, Kind, TcpLink},
     posted_send::CUT_THROUGH_BLOCK_BYTES_MIN,
     shared::{SharedConnections, SharedEvent},
+    tcp_transport::TcpTransport,
 };
 
 impl OneSidedWrites for TcpTransport {
@@ -25,7 +26,7 @@ impl OneSidedWrites for TcpTransport {
         key: u32,
         memory: PeerMemory,
     ) -> Result<(), PostError> {
-        self.connections.expose(endpoint, key, memory)
+        self.local.connections.expose(endpoint, key, memory)
     }
 
     fn post_write(
@@ -37,7 +38,7 @@ impl OneSidedWrites for TcpTransport {
         immediate: Option<u32>,
         token: Token,
     ) -> Result<(), PostError> {
-        self.connections.post_write(endpoint, from, key, offset, immediate, token)
+        self.local.connections.post_write(endpoint, from, key, offset, immediate, token)
     }
 }
 
@@ -53,29 +54,31 @@ impl CutThroughSends for TcpTransport {
         immediate: u32,
         token: Token,
     ) -> Result<(), PostError> {
-        self.connections.post_cut_through_send(endpoint, from, immediate, token)
+        self.post_outbound(endpoint, Outbound::Arriving(from), immediate, token)
     }
 }
 
 impl SharedConnections for TcpTransport {
     fn share(&mut self, link: TcpLink) -> Result<ConnectionId, PostError> {
-        let (id, streams) = self.streams_of(link.kind)?;
-        let now = self.now();
-        tracing::debug!(connection = id.0, streams = streams.len(), "shared");
-        self.connections.share(id, streams, now);
+        let (id, parts) = self.parts_of(link.kind)?;
+        let (count, now) = (parts.iter().map(Vec::len).sum::<usize>(), self.now());
+        tracing::debug!(connection = id.0, streams = count, "shared");
+        self.spread.share(&mut self.local.connections, id, parts, now);
+        self.give_commands();
         Ok(id)
     }
 
     fn reserve(&mut self, connection: ConnectionId, channel: u32) -> Result<TcpLink, PostError> {
-        let endpoint = self.connections.reserve(connection, channel)?;
-        let is_memory = self.in_memory.contains(&connection);
+        let endpoint = self.spread.reserve(&mut self.local.connections, connection, channel)?;
+        self.give_commands();
+        let is_memory = self.local.is_in_memory(connection);
         let carrier = if is_memory { Carrier::Memory } else { Carrier::Sockets };
         Ok(TcpLink { kind: Kind::Reserved(endpoint, carrier) })
     }
 
     fn is_wanted(&mut self, link: &TcpLink) -> bool {
         match link.kind {
-            Kind::Reserved(endpoint, _) => self.connections.is_wanted(endpoint),
+            Kind::Reserved(endpoint, _) => self.local.connections.is_wanted(endpoint),
             _ => true,
         }
     }
@@ -83,24 +86,26 @@ impl SharedConnections for TcpTransport {
     fn release(&mut self, link: TcpLink) {
         if let Kind::Reserved(endpoint, _) = link.kind {
             let now = self.now();
-            self.connections.release(endpoint, now);
+            self.spread.release(&mut self.local.connections, endpoint, now);
+            self.give_commands();
         }
     }
 
     fn write_message(&mut self, connection: ConnectionId, message: &[u8]) -> Result<(), PostError> {
         let now = self.now();
-        self.connections.write_message(connection, message, now)
+        self.local.connections.write_message(connection, message, now)
     }
 
     fn refuse(&mut self, connection: ConnectionId, why: &str) {
-        self.connections.refuse(connection, why);
+        let cause = Cause::Protocol(why.to_owned());
+        self.local.connections.end_connection(connection, Some(cause));
     }
 
     fn has_shared_events(&self) -> bool {
-        self.connections.has_events()
+        self.has_events()
     }
 
     fn take_shared_events(&mut self) -> Vec<SharedEvent> {
-        self.connections.take_events()
+        self.take_events()
     }
 }
