@@ -18,7 +18,7 @@ const CONNECTED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The length of the ring through which an end of a shared connection sends. Blocks of root, which pass through it, take 2 times as long with
 /// 64 KiB and 1.3 times with 256 KiB.
-const PIPE_BYTES: usize = 1 << 20;
+const PIPE_BYTES: usize = transport_shm::USUAL_RING_BYTES;
 
 /// Makes this end's offers for new links.
 #[derive(Clone)]

@@ -350,7 +350,10 @@ impl<T: Transport> Team<T> {
                 let Some(peer) = self.peers.remove(endpoint) else { return };
                 let (rank, has_left) = (peer.rank, peer.has_left);
                 if !has_left || self.phase == Phase::Open {
-                    self.fail(Some(rank), FailureKind::of(&cause), cause.to_string());
+                    let kind = FailureKind::of(&cause);
+                    let own = self.settings.core.rank;
+                    let member = if kind == FailureKind::Memory { own } else { rank };
+                    self.fail(Some(member), kind, cause.to_string());
                 }
                 self.close_if_all_have_left();
             }

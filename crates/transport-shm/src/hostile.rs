@@ -65,7 +65,7 @@ impl Hostile {
         let ring = RingWriter::new(segment.clone(), RING);
         let mut hostile = Self { socket, segment, ring, mapped: Vec::new() };
         while let Received::Message(message, file) = socket::receive(&hostile.socket) {
-            if let (Message::Exposed { bytes, .. }, Some(file)) = (message, file) {
+            if let (Message::Exposed { bytes, .. }, Ok(file)) = (message, file) {
                 let mapped = PeerMemory::of_peer(&file, bytes as usize, FileAccess::Write);
                 hostile.mapped.push(mapped.unwrap());
             }

@@ -5,7 +5,7 @@
 //! caller is in `poll` or posts.
 //!
 //! The path of a link through the files: two processes meet at a Unix socket (`offer`), over which they pass their
-//! segments and exposed memory (`socket`); a segment has a ring that one end writes and the other reads (`ring`);
+//! segments (`segment`) and exposed memory (`socket`); a segment has a ring that one end writes and the other reads (`ring`);
 //! in it are records (`record`) of what an end has posted (`outgoing`), which the other end completes
 //! (`incoming`); of long blocks the memory itself, which the other end copies (`direct`). `link` is one end of it, `driver` the transport. `beside` joins it with a transport to other machines. `pipe` is a stream of bytes alone,
 //! for a transport that has its own frames.
@@ -39,6 +39,7 @@ mod pipe;
 mod receive;
 mod record;
 mod ring;
+mod segment;
 mod settings;
 mod sleep;
 mod sleeper;
@@ -51,4 +52,4 @@ pub use driver::ShmTransport;
 pub use error::ShmError;
 pub use offer::{OFFER_BYTES, Offer, ShmLink};
 pub use pipe::{PipeEnd, ShmPipe};
-pub use settings::ShmSettings;
+pub use settings::{ShmSettings, USUAL_RING_BYTES};

@@ -1,7 +1,7 @@
 //! One end of a link.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -17,10 +17,11 @@ use crate::{
     offer::ShmLink,
     outgoing::Outgoing,
     record::Record,
-    ring::{BEAT_AT, RING_BYTES, RingReader, RingWriter, Shared, segment_bytes},
+    ring::{BEAT_AT, RingReader, RingWriter, Shared, segment_bytes},
+    segment::check_ring,
     settings::ShmSettings,
     sleep::Sleep,
-    socket::{self, Message, Received},
+    socket::{self, Message, Missing, Received},
 };
 
 /// The most messages that are read from a socket in one pass.
@@ -29,6 +30,9 @@ const MESSAGES_MAX: usize = 64;
 /// pass through the ring.
 const MAPPED_MAX: usize = 1024;
 const MAPPED_BYTES_MAX: u64 = 1 << 40;
+/// What this process lacks when the system drops a file that a peer has passed, and the remedy.
+const NO_DESCRIPTORS: &str =
+    "this process has no file descriptors left; raise its limit, `ulimit -n`";
 
 /// One end of a link. Its methods append what has completed.
 pub(crate) struct Link {
@@ -65,26 +69,18 @@ pub(crate) enum End {
 }
 
 impl Link {
-    /// Makes this end's segment and sends it to the peer. Errors: the system's.
+    /// Passes this end's segment to the peer. Errors: the system's.
     pub(crate) fn open(
         id: EndpointId,
         link: ShmLink,
         settings: &ShmSettings,
         now: Instant,
     ) -> Result<Self, PostError> {
-        let system = |step: &str, error: &dyn std::fmt::Display| {
-            PostError::System(format!("{step} shared memory: {error}"))
-        };
         let ring_bytes = settings.ring_bytes;
-        let own = PeerMemory::zeroed(segment_bytes(ring_bytes));
-        let file = own.share(FileAccess::Read).map_err(|error| system("making", &error))?;
-        let socket = link.into_socket();
-        let hello = Message::Hello { ring_bytes: ring_bytes as u64 };
-        match socket::send(&socket, hello, Some(file.as_fd())) {
-            // A peer that has ended already may have closed: its ring tells.
-            Ok(()) | Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => {}
-            Err(error) => return Err(system("passing", &error)),
-        }
+        let (socket, segment) = link.into_parts();
+        let own = segment
+            .pass(&socket, ring_bytes)
+            .map_err(|error| PostError::System(error.to_string()))?;
         Ok(Self {
             id,
             socket,
@@ -369,27 +365,36 @@ impl Link {
                 Received::Ended => self.has_hung_up = true,
                 Received::Invalid => self.break_by(Cause::Protocol("an invalid message".into())),
                 Received::Message(message, file) => {
-                    if let Err(why) = self.take_message(message, file) {
-                        self.break_by(Cause::Protocol(why));
+                    if let Err(cause) = self.take_message(message, file) {
+                        self.break_by(cause);
                     }
                 }
             }
         }
     }
 
-    /// Errors: how the peer broke the protocol.
-    fn take_message(&mut self, message: Message, file: Option<OwnedFd>) -> Result<(), String> {
+    /// Errors: how the peer broke the protocol; its segment cannot be mapped here.
+    fn take_message(
+        &mut self,
+        message: Message,
+        file: Result<OwnedFd, Missing>,
+    ) -> Result<(), Cause> {
         match message {
             Message::Wake => Ok(()),
             Message::Hello { ring_bytes } => {
                 let bytes = usize::try_from(ring_bytes).unwrap_or(usize::MAX);
-                if self.peer.is_some() || !bytes.is_power_of_two() || !RING_BYTES.contains(&bytes) {
-                    return Err("a second segment, or one of an impossible length".into());
+                if self.peer.is_some() || check_ring(bytes).is_err() {
+                    return Err(protocol("a second segment, or one of an impossible length"));
                 }
-                let file =
-                    file.ok_or("no segment, or this process has no file descriptors left")?;
+                let file = file.map_err(|missing| match missing {
+                    Missing::NotSent => protocol("no segment"),
+                    Missing::NotTaken => not_mapped(&NO_DESCRIPTORS),
+                })?;
                 let segment = PeerMemory::of_peer(&file, segment_bytes(bytes), FileAccess::Read)
-                    .map_err(|error| format!("a segment that cannot be used: {error}"))?;
+                    .map_err(|error| match error.kind() {
+                        io::ErrorKind::OutOfMemory => not_mapped(&error),
+                        _ => protocol(format!("a segment that cannot be used: {error}")),
+                    })?;
                 self.peer = Some(RingReader::new(segment, bytes));
                 self.challenge();
                 // It may sleep since before this end has written what is in the ring, and could not see that it does.
@@ -400,16 +405,17 @@ impl Link {
                 let mapped_bytes = self.mapped_bytes.saturating_add(bytes);
                 let is_much = self.targets.len() >= MAPPED_MAX || mapped_bytes > MAPPED_BYTES_MAX;
                 // There is none if this process has no file descriptors left.
-                let Some(file) = file.filter(|_| !is_much) else { return Ok(()) };
+                let Some(file) = file.ok().filter(|_| !is_much) else { return Ok(()) };
                 let length = usize::try_from(bytes).unwrap_or(usize::MAX);
                 let memory = match PeerMemory::of_peer(&file, length, FileAccess::Write) {
                     Err(error) if error.kind() == io::ErrorKind::OutOfMemory => return Ok(()),
-                    mapped => mapped
-                        .map_err(|error| format!("exposed memory that cannot be used: {error}"))?,
+                    mapped => mapped.map_err(|error| {
+                        protocol(format!("exposed memory that cannot be used: {error}"))
+                    })?,
                 };
                 self.mapped_bytes = mapped_bytes;
                 if self.targets.insert(key, memory).is_some() {
-                    return Err(format!("memory is exposed as {key} already"));
+                    return Err(protocol(format!("memory is exposed as {key} already")));
                 }
                 Ok(())
             }
@@ -458,6 +464,15 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.exposed.values().for_each(unshare);
     }
+}
+
+fn protocol(why: impl Into<String>) -> Cause {
+    Cause::Protocol(why.into())
+}
+
+/// The peer's segment cannot be mapped: this end lacks something.
+fn not_mapped(error: &dyn fmt::Display) -> Cause {
+    Cause::Memory { access: "mapped", error: error.to_string() }
 }
 
 fn unshare(memory: &PeerMemory) {

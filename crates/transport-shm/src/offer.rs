@@ -17,7 +17,7 @@ use rustix::{
 };
 use transport::peer_credentials;
 
-use crate::error::ShmError;
+use crate::{error::ShmError, segment::Segment};
 
 /// The length of an offer.
 pub const OFFER_BYTES: usize = 1 + 2 * SECRET_BYTES;
@@ -33,16 +33,21 @@ const BACKLOG: i32 = 8;
 /// authenticated channel, and call [`Offer::accept`]; the peer calls [`ShmLink::connect`].
 pub struct Offer {
     listener: OwnedFd,
+    /// A copy of the listener, closed before a peer is accepted: its descriptor is free then, even if there is no other.
+    spare: OwnedFd,
+    own: Segment,
     bytes: [u8; OFFER_BYTES],
 }
 
 /// A connection to a process of this user. Made into an endpoint by [`transport::Transport::open`].
 pub struct ShmLink {
     socket: OwnedFd,
+    own: Segment,
 }
 
 impl Offer {
-    /// Errors: the system's.
+    /// Errors: the system's; it has no memory or file descriptors left. To accept a peer and to open the link no more of them are
+    /// needed.
     pub fn make() -> Result<Self, ShmError> {
         let mut bytes = [0; OFFER_BYTES];
         getrandom::fill(&mut bytes)
@@ -52,7 +57,8 @@ impl Offer {
         let step = "listening at a Unix socket";
         bind(&listener, &address(&bytes)?).map_err(ShmError::at(step))?;
         listen(&listener, BACKLOG).map_err(ShmError::at(step))?;
-        Ok(Self { listener, bytes })
+        let spare = listener.try_clone().map_err(ShmError::at(step))?;
+        Ok(Self { listener, spare, own: Segment::usual()?, bytes })
     }
 
     /// Returns the bytes for the peer. Both ends must keep them secret.
@@ -65,33 +71,23 @@ impl Offer {
     /// Errors: [`ShmError::TimedOut`]; the system's.
     pub fn accept(self, timeout: Duration) -> Result<ShmLink, ShmError> {
         let until = Deadline::new(timeout, "waiting for a peer's process");
+        let Self { listener, spare, own, bytes } = self;
+        drop(spare);
         loop {
-            until.wait_for(self.listener.as_fd())?;
+            until.wait_for(listener.as_fd())?;
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match accept_with(&self.listener, flags) {
+            let socket = match accept_with(&listener, flags) {
                 Ok(socket) => socket,
                 // It has gone.
                 Err(Errno::AGAIN | Errno::CONNABORTED | Errno::INTR) => continue,
                 Err(error) => return Err(ShmError::at("accepting a peer's process")(error)),
             };
-            if let Err(error) = self.check(&socket, &until) {
+            if let Err(error) = check(&socket, &bytes, &until) {
                 tracing::debug!(%error, "a process was rejected");
                 continue;
             }
-            return Ok(ShmLink { socket });
+            return Ok(ShmLink { socket, own });
         }
-    }
-
-    /// Errors: it is another user's process, or does not know the secret.
-    fn check(&self, socket: &OwnedFd, until: &Deadline) -> Result<(), ShmError> {
-        check_user(socket)?;
-        until.wait_for(socket.as_fd())?;
-        let mut said = [0; SECRET_BYTES + 1];
-        let flags = RecvFlags::DONTWAIT;
-        let (count, _) = recv(socket, &mut said, flags).map_err(ShmError::at("a secret"))?;
-        // All of it is compared, whatever differs.
-        let differing = said.iter().zip(secret(&self.bytes)).fold(0, |all, (a, b)| all | (a ^ b));
-        if count == SECRET_BYTES && differing == 0 { Ok(()) } else { Err(ShmError::NotAnOffer) }
     }
 }
 
@@ -99,19 +95,19 @@ impl ShmLink {
     /// Connects to the process that has made the offer. Does not wait for it.
     ///
     /// Errors: [`ShmError::NotAnOffer`]; nobody listens there, as on another machine or in another network namespace;
-    /// it is of another user.
+    /// it is of another user; the system has no memory or file descriptors left.
     pub fn connect(offer: &[u8]) -> Result<Self, ShmError> {
         let offer: &[u8; OFFER_BYTES] = offer.try_into().map_err(|_| ShmError::NotAnOffer)?;
         if offer[0] != VERSION {
             return Err(ShmError::NotAnOffer);
         }
-        let socket = unix_socket()?;
+        let (socket, own) = (unix_socket()?, Segment::usual()?);
         connect(&socket, &address(offer)?)
             .map_err(ShmError::at("connecting to the peer's process"))?;
         check_user(&socket)?;
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         send(&socket, secret(offer), flags).map_err(ShmError::at("greeting the peer's process"))?;
-        Ok(Self { socket })
+        Ok(Self { socket, own })
     }
 
     /// Returns whether the other end has not closed the link. Does not block.
@@ -122,8 +118,8 @@ impl ShmLink {
         !matches!(poll(&mut socket, Some(&at_once)), Ok(1..))
     }
 
-    pub(crate) fn into_socket(self) -> OwnedFd {
-        self.socket
+    pub(crate) fn into_parts(self) -> (OwnedFd, Segment) {
+        (self.socket, self.own)
     }
 }
 
@@ -180,6 +176,18 @@ fn address(offer: &[u8; OFFER_BYTES]) -> Result<SocketAddrUnix, ShmError> {
 
 fn secret(offer: &[u8; OFFER_BYTES]) -> &[u8] {
     &offer[1 + SECRET_BYTES..]
+}
+
+/// Checks who has connected. Errors: it is another user's process, or does not know the secret.
+fn check(socket: &OwnedFd, offer: &[u8; OFFER_BYTES], until: &Deadline) -> Result<(), ShmError> {
+    check_user(socket)?;
+    until.wait_for(socket.as_fd())?;
+    let mut said = [0; SECRET_BYTES + 1];
+    let flags = RecvFlags::DONTWAIT;
+    let (count, _) = recv(socket, &mut said, flags).map_err(ShmError::at("a secret"))?;
+    // All of it is compared, whatever differs.
+    let differing = said.iter().zip(secret(offer)).fold(0, |all, (a, b)| all | (a ^ b));
+    if count == SECRET_BYTES && differing == 0 { Ok(()) } else { Err(ShmError::NotAnOffer) }
 }
 
 /// Checks that the process at the other end was of this process's user when it has connected or begun to listen.

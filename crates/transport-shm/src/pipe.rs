@@ -17,9 +17,10 @@ use transport::{FileAccess, PeerMemory};
 use crate::{
     error::ShmError,
     offer::{Deadline, ShmLink},
-    ring::{CONSUMED_AT, RING_AT, RING_BYTES, Shared, WRITTEN_AT, segment_bytes},
+    ring::{CONSUMED_AT, RING_AT, Shared, WRITTEN_AT, segment_bytes},
+    segment::check_ring,
     sleep::Sleep,
-    socket::{self, Message, Received},
+    socket::{self, Message, Missing, Received},
 };
 
 /// How often an end waits before it reads what has woken it: unread messages are few, so that the socket accepts more.
@@ -56,18 +57,12 @@ pub struct ShmPipe {
 }
 
 impl PipeEnd {
-    /// Makes this end's segment with a ring of this length, a power of two from 4 KiB to 64 MiB, and passes it to the peer. Does not
-    /// wait.
+    /// Passes this end's segment, with a ring of this length, a power of two from 4 KiB to 64 MiB, to the peer. Does not wait.
     ///
-    /// Errors: the length; the system has no memory or file descriptors left.
+    /// Errors: the length; the system's.
     pub fn begin(link: ShmLink, ring_bytes: usize) -> Result<Self, ShmError> {
-        check_ring(ring_bytes).map_err(ShmError::Setting)?;
-        let own = PeerMemory::zeroed(segment_bytes(ring_bytes));
-        let file = own.share(FileAccess::Read).map_err(ShmError::at("making shared memory"))?;
-        let socket = link.into_socket();
-        let hello = Message::Hello { ring_bytes: ring_bytes as u64 };
-        socket::send(&socket, hello, Some(file.as_fd()))
-            .map_err(ShmError::at("passing shared memory"))?;
+        let (socket, segment) = link.into_parts();
+        let own = segment.pass(&socket, ring_bytes)?;
         Ok(Self { socket, own, ring_bytes })
     }
 
@@ -80,8 +75,12 @@ impl PipeEnd {
             until.wait_for(self.socket.as_fd())?;
             match socket::receive(&self.socket) {
                 Received::Nothing => {}
-                Received::Message(Message::Hello { ring_bytes }, Some(file)) => {
+                Received::Message(Message::Hello { ring_bytes }, Ok(file)) => {
                     break (ring_bytes, file);
+                }
+                Received::Message(Message::Hello { .. }, Err(Missing::NotTaken)) => {
+                    let step = "taking the memory of a peer's process";
+                    return Err(ShmError::at(step)(Errno::MFILE));
                 }
                 _ => return Err(ShmError::NoMemory),
             }
@@ -105,13 +104,6 @@ impl PipeEnd {
             is_dozing: false,
             has_hung_up: false,
         })
-    }
-}
-
-fn check_ring(bytes: usize) -> Result<(), &'static str> {
-    match bytes.is_power_of_two() && RING_BYTES.contains(&bytes) {
-        true => Ok(()),
-        false => Err("a ring's length is not a power of two from 4 KiB to 64 MiB"),
     }
 }
 
@@ -395,10 +387,14 @@ mod tests {
         let end = PipeEnd::begin(offer.accept(PATIENCE).unwrap(), RING).unwrap();
         let error = end.finish(Duration::from_millis(20)).unwrap_err();
         assert!(matches!(error, ShmError::TimedOut(_)), "{error}");
-        let error = PipeEnd::begin(silent, RING).unwrap_err();
-        assert!(matches!(error, ShmError::System { .. }), "{error}");
+        let mut pipe = PipeEnd::begin(silent, RING).unwrap().finish(PATIENCE).unwrap();
+        assert_eq!(
+            read(&mut pipe, 1).unwrap(),
+            b"",
+            "the other end passed its memory and is closed"
+        );
         let offer = Offer::make().unwrap();
-        let socket = ShmLink::connect(offer.bytes()).unwrap().into_socket();
+        let socket = ShmLink::connect(offer.bytes()).unwrap().into_parts().0;
         let end = PipeEnd::begin(offer.accept(PATIENCE).unwrap(), RING).unwrap();
         socket::send(&socket, Message::Hello { ring_bytes: RING as u64 }, None).unwrap();
         assert!(matches!(end.finish(PATIENCE), Err(ShmError::NoMemory)));

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{error::ShmError, ring::RING_BYTES};
+use crate::{error::ShmError, segment::check_ring};
+
+/// The default of [`ShmSettings::ring_bytes`].
+pub const USUAL_RING_BYTES: usize = 1 << 20;
 
 /// The longest timeout, one year: any clock can add it. Longer values are reduced to it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -35,7 +38,7 @@ impl Default for ShmSettings {
         Self {
             silence_timeout: Duration::from_secs(10),
             drain_timeout: Duration::from_secs(3),
-            ring_bytes: 1 << 20,
+            ring_bytes: USUAL_RING_BYTES,
             spin: Duration::from_micros(50),
             direct_writes: true,
             direct_copies: true,
@@ -91,9 +94,7 @@ impl ShmSettings {
         if self.silence_timeout < SILENCE_TIMEOUT_MIN {
             return Err(ShmError::Setting("silence_timeout is less than 4 ms"));
         }
-        if !self.ring_bytes.is_power_of_two() || !RING_BYTES.contains(&self.ring_bytes) {
-            return Err(ShmError::Setting("ring_bytes is not a power of two from 4 KiB to 64 MiB"));
-        }
+        check_ring(self.ring_bytes).map_err(ShmError::Setting)?;
         for timeout in [&mut self.silence_timeout, &mut self.drain_timeout, &mut self.spin] {
             *timeout = TIMEOUT_MAX.min(*timeout);
         }

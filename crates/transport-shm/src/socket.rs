@@ -10,7 +10,7 @@ use rustix::{
     cmsg_space,
     io::Errno,
     net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
         SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
     },
 };
@@ -34,13 +34,22 @@ pub(crate) enum Message {
 /// What was received.
 #[derive(Debug)]
 pub(crate) enum Received {
-    Message(Message, Option<OwnedFd>),
+    Message(Message, Result<OwnedFd, Missing>),
     /// Anything that [`send`] does not send.
     Invalid,
     /// Nothing for now.
     Nothing,
     /// The other end is closed.
     Ended,
+}
+
+/// Why no file has come with a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Missing {
+    /// The peer has passed none.
+    NotSent,
+    /// The system has dropped it: this process has no file descriptors left.
+    NotTaken,
 }
 
 impl Message {
@@ -108,11 +117,12 @@ pub(crate) fn receive(socket: &OwnedFd) -> Received {
         Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
         Err(_) => return Received::Ended,
     };
-    let mut file = None;
+    let is_cut = received.flags.contains(ReturnFlags::CTRUNC);
+    let mut file = Err(if is_cut { Missing::NotTaken } else { Missing::NotSent });
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(files) = message {
             for other in files {
-                file.get_or_insert(other);
+                file = file.or(Ok(other));
             }
         }
     }

@@ -40,7 +40,7 @@ impl Victim {
     /// Returns a victim, and the socket of its peer.
     pub(crate) fn start() -> (Self, OwnedFd) {
         let offer = Offer::make().unwrap();
-        let peer = ShmLink::connect(offer.bytes()).unwrap().into_socket();
+        let peer = ShmLink::connect(offer.bytes()).unwrap().into_parts().0;
         let mut transport = ShmTransport::new(ShmSettings::default()).unwrap();
         let endpoint = transport.open(offer.accept(PATIENCE).unwrap()).unwrap();
         let exposed =

@@ -2,6 +2,7 @@
 
 mod common;
 mod contract;
+mod descriptors;
 mod direct_copies;
 mod killed;
 mod other_user;

@@ -127,7 +127,7 @@ pub enum Cause {
     /// Local memory could not be read or written: a file that shrank, a disk that failed.
     #[error("local memory could not be {access} ({error})")]
     Memory {
-        /// `"read"` or `"written"`.
+        /// `"read"`, `"written"`, `"mapped"` or `"registered"`.
         access: &'static str,
         /// The system's error.
         error: String,
