@@ -20,6 +20,10 @@ use crate::{Error, network::Network};
 /// How long a call polls without progress before it sleeps: longer than a short operation takes.
 const POLLING: Duration = Duration::from_micros(100);
 
+/// How often a call looks at memory in vain before each poll. Of 0, 3, 8 and 32, allreduces of 4 bytes among 8 and 16 members on two
+/// processors took the least time with 3; between two members that have a processor each, the same time with all.
+const GLANCES: u32 = 3;
+
 /// What a call does between two polls before it sleeps: lets another member on the same processor run, or only polls again. Any
 /// other program, too, may keep for milliseconds the processor that was given to it.
 type Pause = fn();
@@ -444,11 +448,20 @@ fn wait<T: Transport>(
     pause: Pause,
 ) -> Result<(), Error> {
     let mut moved = (team.moved_at(), Instant::now());
+    let mut glances = 0;
     while !goal.is_reached(team)? {
-        // Takes less time than a poll. At most one before each poll, which receives control words, such as those that free slots.
-        if team.shows_writes() && team.glance(memory) {
-            continue;
+        // Takes less time than a poll, which has to follow: it receives control words, such as those that free slots.
+        if team.shows_writes() {
+            if team.glance(memory) {
+                continue;
+            }
+            if glances < GLANCES {
+                glances += 1;
+                pause();
+                continue;
+            }
         }
+        glances = 0;
         team.progress(memory, Duration::ZERO);
         // After the poll, which consumes the wake of an abort. A later abort wakes the next poll, even if that sleeps.
         if let Some(reason) = interrupt.aborted.get() {

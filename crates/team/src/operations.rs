@@ -225,6 +225,13 @@ impl Operations {
         }
     }
 
+    /// Returns whether blocks of an operation go from memory to memory still.
+    pub(crate) fn are_long(&self) -> bool {
+        let is_long =
+            |entry: &Entry| matches!(entry.memory, Store::Region(_)) && !entry.is_complete;
+        self.entries.iter().flatten().any(is_long)
+    }
+
     /// Returns the memory of an operation that is complete, once; empty where the caller has it.
     pub(crate) fn take(&mut self, operation: u64) -> Option<Vec<u8>> {
         let entry = self.entry(operation).filter(|entry| entry.is_complete)?;

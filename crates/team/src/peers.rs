@@ -42,10 +42,11 @@ impl Peer {
         }
     }
 
-    /// Returns how many writes were seen, if they are not reported and the member was not asked to have the next one reported: it
-    /// has to be told.
+    /// Returns how many writes were seen, if its next one would not end a wait and the member was not asked to have it reported: it has to
+    /// be told.
     pub(crate) fn ask_to_wake(&mut self) -> Option<[u64; 2]> {
-        let has_to_be_told = self.slots.has_marks() && !std::mem::replace(&mut self.is_asked, true);
+        let has_to_be_told =
+            self.slots.needs_asking() && !std::mem::replace(&mut self.is_asked, true);
         has_to_be_told.then(|| self.slots.seen())
     }
 

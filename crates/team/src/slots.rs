@@ -25,6 +25,8 @@ pub(crate) struct Slots {
     slot_bytes: usize,
     flags: Flags,
     marks: Marks,
+    /// A write that is not reported ends a wait in the transport, too.
+    ends_waits: bool,
 }
 
 /// One ring, and how much of it was written.
@@ -89,6 +91,7 @@ impl Slots {
             slot_bytes: settings.core.slot_bytes as usize,
             flags: Flags::new(settings.core.slots, settings.planted),
             marks: Marks::default(),
+            ends_waits: false,
         }
     }
 
@@ -111,12 +114,18 @@ impl Slots {
         let is_aligned =
             self.slot_bytes.is_multiple_of(WORD_BYTES) && self.rings.iter().all(aligned);
         self.marks = Marks::new(settings.ends, writes.visibility(endpoint), is_aligned);
+        self.ends_waits = writes.ends_waits(endpoint);
         Ok(self.marks)
     }
 
     /// Returns whether writes may come that are not reported.
     pub(crate) fn has_marks(&self) -> bool {
         self.marks.any()
+    }
+
+    /// Returns whether the peer has to be asked to end a wait by its next write.
+    pub(crate) fn needs_asking(&self) -> bool {
+        self.has_marks() && !self.ends_waits
     }
 
     /// Returns how many writes to each ring were seen.

@@ -210,9 +210,13 @@ impl<T: Transport> Team<T> {
         self.transport.flush();
     }
 
-    /// Returns whether [`Team::glance`] sees all that others write, so that it is enough for a while.
+    /// Returns whether [`Team::glance`] sees all that others write, so that it is enough for a while: not while blocks are on their way,
+    /// which move only in polls.
     pub fn shows_writes(&self) -> bool {
-        self.phase == Phase::Open && self.blocked.is_empty() && self.peers.all_show()
+        self.phase == Phase::Open
+            && self.blocked.is_empty()
+            && self.peers.all_show()
+            && !self.operations.are_long()
     }
 
     /// Takes writes that show without a poll (`transport::Visibility`), and carries out what has become possible. Takes a small

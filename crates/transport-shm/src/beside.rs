@@ -195,6 +195,11 @@ impl<T: Watched + OneSidedWrites> OneSidedWrites for Beside<T> {
         if shm { self.shm.visibility(endpoint) } else { self.other.visibility(endpoint) }
     }
 
+    fn ends_waits(&self, endpoint: EndpointId) -> bool {
+        let shm = endpoint.0 >= FIRST_ID;
+        if shm { self.shm.ends_waits(endpoint) } else { self.other.ends_waits(endpoint) }
+    }
+
     fn expose(
         &mut self,
         endpoint: EndpointId,

@@ -34,6 +34,8 @@ pub struct ShmTransport {
     /// The last heartbeat, and when it was stored.
     beat: u64,
     beaten: Instant,
+    /// Peers know that this end is about to sleep, and the caller has looked at its memory since, or does next.
+    is_dozing: bool,
 }
 
 impl ShmTransport {
@@ -53,6 +55,7 @@ impl ShmTransport {
             looked: now,
             beat: 0,
             beaten: now,
+            is_dozing: false,
         })
     }
 
@@ -89,6 +92,9 @@ impl ShmTransport {
         }
         if has_ended {
             self.end_links();
+        }
+        if has_moved && std::mem::take(&mut self.is_dozing) {
+            self.links.values_mut().for_each(Link::wake);
         }
         has_moved
     }
@@ -127,9 +133,15 @@ impl ShmTransport {
         self.settings.silence_timeout / 4
     }
 
-    /// Sleeps until there is news, or until a time (`None`: without limit). Returns whether the waker was used.
+    /// Sleeps until there is news, or until a time (`None`: without limit). Returns whether the caller of `poll` has to look: the waker
+    /// was used, or it has exposed memory, into which peers may have written. Where it has, the first call only tells peers that this
+    /// end sleeps: what they have written before, the caller sees, and what they write later wakes this end.
     pub(crate) fn sleep(&mut self, now: Instant, until: Option<Instant>) -> bool {
         self.links.values_mut().for_each(Link::doze);
+        let is_exposed = self.links.values().any(Link::exposes);
+        if !std::mem::replace(&mut self.is_dozing, true) && is_exposed {
+            return true;
+        }
         if !self.links.values().any(Link::has_news) {
             let beat = (!self.links.is_empty()).then_some(self.beaten + self.beat_interval());
             let deadlines = self.links.values().filter_map(Link::deadline);
@@ -137,7 +149,8 @@ impl ShmTransport {
             self.look(now, soonest.map(|soonest| soonest.saturating_duration_since(now)));
         }
         self.links.values_mut().for_each(Link::wake);
-        self.sleeper.take_woken()
+        self.is_dozing = false;
+        self.sleeper.take_woken() || is_exposed
     }
 }
 
@@ -164,6 +177,7 @@ impl Transport for ShmTransport {
             .add(id, link.socket())
             .map_err(|error| PostError::System(format!("waiting for a socket: {error}")))?;
         self.links.insert(id, link);
+        self.is_dozing = false;
         Ok(id)
     }
 
@@ -253,6 +267,11 @@ impl OneSidedWrites for ShmTransport {
     /// Vouches for all: see [`PeerMemory::publish`].
     fn visibility(&self, _endpoint: EndpointId) -> Visibility {
         Visibility { in_order: true, whole_words: true, early: true }
+    }
+
+    /// A peer that writes into memory wakes this end.
+    fn ends_waits(&self, _endpoint: EndpointId) -> bool {
+        true
     }
 
     /// The peer maps the memory, if it was made by [`PeerMemory::zeroed`] and is exposed to no other peer at that time.

@@ -169,6 +169,7 @@ impl Link {
             Some(true) => {
                 self.outgoing.push_placed(from, immediate, token);
                 if immediate.is_none() {
+                    self.wake_peer(true);
                     return;
                 }
             }
@@ -182,6 +183,11 @@ impl Link {
             None => self.outgoing.push_write(from, key, offset, immediate, token),
         }
         self.write(false, completed);
+    }
+
+    /// Returns whether the peer may write memory of this end.
+    pub(crate) fn exposes(&self) -> bool {
+        !self.exposed.is_empty()
     }
 
     pub(crate) fn close(&mut self, until: Instant) {

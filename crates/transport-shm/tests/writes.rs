@@ -1,11 +1,14 @@
 //! One-sided writes into memory that the writer has mapped.
 
-use std::time::Duration;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use transport::{Completion, EndpointId, OneSidedWrites, PeerMemory, Region, Token, Transport};
 use transport_shm::ShmTransport;
 
-use crate::common::{links, settings, start};
+use crate::common::{PATIENCE, links, settings, start};
 
 struct Two {
     writer: ShmTransport,
@@ -31,8 +34,11 @@ impl Two {
 }
 
 fn polled(transport: &mut ShmTransport) -> Vec<Completion> {
-    let mut completions = Vec::new();
-    transport.poll(&mut completions, Duration::from_millis(5));
+    let (mut completions, until) = (Vec::new(), Instant::now() + Duration::from_millis(5));
+    // A wait may return early with nothing.
+    while completions.is_empty() && Instant::now() < until {
+        transport.poll(&mut completions, until.saturating_duration_since(Instant::now()));
+    }
     completions
 }
 
@@ -77,4 +83,54 @@ fn an_ended_link_gives_the_memory_to_its_owner_alone() {
     two.write(1, 0, &[2; 10_000], None);
     let bytes = memory.try_into_vec().unwrap();
     assert!(bytes.iter().all(|&byte| byte == 1));
+}
+
+/// Takes turns with the other end by writes that are not reported, and sleeps whenever it sees nothing.
+fn take_turns(mut end: ShmTransport, at: EndpointId, own: PeerMemory, turns: u64, is_first: bool) {
+    let begin = Instant::now();
+    for turn in 1..=turns {
+        let write = |end: &mut ShmTransport| {
+            let from = Region::from_vec(turn.to_le_bytes().to_vec());
+            end.post_write(at, from.read(0..8).unwrap(), 1, 0, None, Token(turn)).unwrap();
+        };
+        if is_first {
+            write(&mut end);
+        }
+        let mut completions = Vec::new();
+        while own.load_word(0) != Ok(Some(turn)) {
+            end.poll(&mut completions, PATIENCE);
+            assert!(begin.elapsed() < PATIENCE, "a write in turn {turn} has not ended a wait");
+        }
+        if !is_first {
+            write(&mut end);
+        }
+    }
+}
+
+#[test]
+fn an_unreported_write_ends_a_wait() {
+    const TURNS: u64 = 3_000;
+    for direct in [true, false] {
+        let settings = settings().spin(Duration::ZERO).direct_writes(direct);
+        let settings = settings.silence_timeout(Duration::from_secs(3600));
+        let (near, far) = links();
+        let mut ends = [near, far].map(|link| {
+            let mut end = start(settings.clone());
+            let (at, memory) = (end.open(link).unwrap(), PeerMemory::zeroed(64));
+            end.expose(at, 1, memory.clone()).unwrap();
+            assert!(end.ends_waits(at));
+            (end, at, memory)
+        });
+        // What is exposed has to be known before it is written.
+        for _ in 0..5 {
+            ends.iter_mut().for_each(|(end, ..)| {
+                end.poll(&mut Vec::new(), Duration::from_millis(2));
+            });
+        }
+        let [one, other] = ends;
+        thread::scope(|scope| {
+            scope.spawn(move || take_turns(one.0, one.1, one.2, TURNS, true));
+            take_turns(other.0, other.1, other.2, TURNS, false);
+        });
+    }
 }

@@ -27,6 +27,13 @@ pub trait OneSidedWrites {
         Visibility::default()
     }
 
+    /// Returns whether writes of the peer that are not reported end waits in [`crate::Transport::poll`], too. Such a wait returns early
+    /// once before it sleeps: the caller looks at its memory and waits again, and any write that it could not see then ends that wait.
+    /// By default they do not.
+    fn ends_waits(&self, _endpoint: EndpointId) -> bool {
+        false
+    }
+
     /// Lets the peer of `endpoint` write into `memory` under the name `key`, until the endpoint
     /// ends and the transport drops the memory. Both sides use it in turn, as they agree. The peer
     /// may write it at any time: copy its bytes out once, then check the copy.
@@ -42,7 +49,7 @@ pub trait OneSidedWrites {
     /// Writes into memory that the peer has exposed under `key`, at `offset` bytes from its start:
     /// [`crate::Completion::Sent`] here, [`crate::Completion::Written`] with `immediate` there.
     /// Without an immediate the peer's transport reports nothing, and such a write does not end a
-    /// wait in its [`crate::Transport::poll`]. The peer must have reported first, by a control word
+    /// wait in its [`crate::Transport::poll`], unless [`OneSidedWrites::ends_waits`] there. The peer must have reported first, by a control word
     /// for example, that it has exposed that memory.
     fn post_write(
         &mut self,
