@@ -52,4 +52,5 @@ pub use driver::ShmTransport;
 pub use error::ShmError;
 pub use offer::{OFFER_BYTES, Offer, ShmLink};
 pub use pipe::{PipeEnd, ShmPipe};
-pub use settings::{ShmSettings, USUAL_RING_BYTES};
+pub use ring::USUAL_RING_BYTES;
+pub use settings::ShmSettings;

@@ -17,8 +17,7 @@ use transport::{FileAccess, PeerMemory};
 use crate::{
     error::ShmError,
     offer::{Deadline, ShmLink},
-    ring::{CONSUMED_AT, RING_AT, Shared, WRITTEN_AT, segment_bytes},
-    segment::check_ring,
+    ring::{CONSUMED_AT, RING_AT, Shared, WRITTEN_AT, check_ring, segment_bytes},
     sleep::Sleep,
     socket::{self, Message, Missing, Received},
 };

@@ -29,6 +29,17 @@ pub(crate) const RING_AT: usize = 512;
 /// The lengths that a ring may have; powers of two.
 pub(crate) const RING_BYTES: RangeInclusive<usize> = 4096..=64 << 20;
 
+/// The default of [`crate::ShmSettings::ring_bytes`].
+pub const USUAL_RING_BYTES: usize = 1 << 20;
+
+/// Errors: a ring of this length is not allowed.
+pub(crate) fn check_ring(bytes: usize) -> Result<(), &'static str> {
+    match bytes.is_power_of_two() && RING_BYTES.contains(&bytes) {
+        true => Ok(()),
+        false => Err("ring_bytes is not a power of two from 4 KiB to 64 MiB"),
+    }
+}
+
 /// Memory that two processes have mapped, or that two threads of a test share. Positions are within it, and those of words
 /// are multiples of eight.
 pub(crate) trait Shared {

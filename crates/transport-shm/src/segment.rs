@@ -8,8 +8,7 @@ use transport::{FileAccess, PeerMemory};
 
 use crate::{
     error::ShmError,
-    ring::{RING_BYTES, segment_bytes},
-    settings::USUAL_RING_BYTES,
+    ring::{USUAL_RING_BYTES, check_ring, segment_bytes},
     socket::{self, Message},
 };
 
@@ -46,13 +45,5 @@ impl Segment {
             Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(own.memory),
             Err(error) => Err(ShmError::at("passing shared memory")(error)),
         }
-    }
-}
-
-/// Errors: a ring of this length is not allowed.
-pub(crate) fn check_ring(bytes: usize) -> Result<(), &'static str> {
-    match bytes.is_power_of_two() && RING_BYTES.contains(&bytes) {
-        true => Ok(()),
-        false => Err("ring_bytes is not a power of two from 4 KiB to 64 MiB"),
     }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::{error::ShmError, segment::check_ring};
-
-/// The default of [`ShmSettings::ring_bytes`].
-pub const USUAL_RING_BYTES: usize = 1 << 20;
+use crate::{
+    error::ShmError,
+    ring::{USUAL_RING_BYTES, check_ring},
+};
 
 /// The longest timeout, one year: any clock can add it. Longer values are reduced to it.
 const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
