@@ -24,8 +24,8 @@ struct Follower {
 pub(crate) struct OwnArrivals {
     all: Arc<Arrivals>,
     own: usize,
-    /// How much had arrived when the others were last notified.
-    noted_bytes: u64,
+    /// [`crate::TcpCounters::arrivals`] of this thread when the others were last notified.
+    noted: u64,
 }
 
 impl Arrivals {
@@ -40,7 +40,7 @@ impl Arrivals {
     }
 
     pub(crate) fn of(self: &Arc<Self>, own: usize) -> OwnArrivals {
-        OwnArrivals { all: Arc::clone(self), own, noted_bytes: 0 }
+        OwnArrivals { all: Arc::clone(self), own, noted: 0 }
     }
 }
 
@@ -56,9 +56,9 @@ impl OwnArrivals {
         }
     }
 
-    /// Wakes the threads that follow blocks if more has arrived by this one, which has received `bytes` in all.
-    pub(crate) fn notify(&mut self, bytes: u64) {
-        if std::mem::replace(&mut self.noted_bytes, bytes) == bytes {
+    /// Wakes the threads that follow blocks if more has arrived by this one, whose [`crate::TcpCounters::arrivals`] this is.
+    pub(crate) fn notify(&mut self, arrivals: u64) {
+        if std::mem::replace(&mut self.noted, arrivals) == arrivals {
             return;
         }
         fence(Ordering::SeqCst);

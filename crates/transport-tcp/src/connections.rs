@@ -430,7 +430,7 @@ impl<S: ByteStream> Connections<S> {
     /// Serves each connection that is ready now once, and those that have waited for a limit as far
     /// as it lets them.
     pub fn serve(&mut self, now: Duration) {
-        let bytes_in = self.counters.bytes_arrived();
+        let arrivals = self.counters.arrivals();
         for _ in 0..self.sending.waiting() {
             let Some(id) = self.sending.next_turn(now) else { break };
             self.serve_one(id, Some(Direction::Send), now);
@@ -440,10 +440,10 @@ impl<S: ByteStream> Connections<S> {
             self.serve_one(id, Some(Direction::Receive), now);
         }
         self.serve_queued(now);
-        if self.follow(bytes_in) {
-            let bytes_in = self.counters.bytes_arrived();
+        if self.follow(arrivals) {
+            let arrivals = self.counters.arrivals();
             self.serve_queued(now);
-            self.follow(bytes_in);
+            self.follow(arrivals);
         }
     }
 
@@ -457,9 +457,9 @@ impl<S: ByteStream> Connections<S> {
         }
     }
 
-    /// Lets endpoints send on what has arrived since this many bytes had. Returns whether it did.
-    fn follow(&mut self, bytes_in: u64) -> bool {
-        let has_more = bytes_in != self.counters.bytes_arrived() && self.is_following();
+    /// Lets endpoints send on what has arrived since [`TcpCounters::arrivals`] had this value. Returns whether it did.
+    fn follow(&mut self, arrivals: u64) -> bool {
+        let has_more = arrivals != self.counters.arrivals() && self.is_following();
         if has_more {
             self.look_for_arrived();
         }

@@ -37,12 +37,14 @@ pub struct TcpCounters {
     pub limit_waits: u64,
     /// Heartbeats written.
     pub heartbeats: u64,
+    /// How often something was parsed in a later turn than it was read in.
+    pub(crate) late_parses: u64,
 }
 
 impl TcpCounters {
-    /// Returns how many bytes have arrived in either way.
-    pub(crate) fn bytes_arrived(&self) -> u64 {
-        self.bytes_in + self.bytes_copied
+    /// Returns a number that changes whenever bytes of blocks may have arrived.
+    pub fn arrivals(&self) -> u64 {
+        self.bytes_in + self.bytes_copied + self.late_parses
     }
 }
 
@@ -67,6 +69,7 @@ impl Add for TcpCounters {
             wakeups: self.wakeups + other.wakeups,
             limit_waits: self.limit_waits + other.limit_waits,
             heartbeats: self.heartbeats + other.heartbeats,
+            late_parses: self.late_parses + other.late_parses,
         }
     }
 }

@@ -167,7 +167,7 @@ impl Driver {
         }
         self.connections.serve(now);
         if let Some(arrivals) = &mut self.arrivals {
-            arrivals.notify(self.connections.counters.bytes_arrived());
+            arrivals.notify(self.connections.counters.arrivals());
         }
         self.close_ended();
     }

@@ -265,6 +265,7 @@ impl<S: ByteStream> Stream<S> {
             return Ok(());
         }
         if self.unparsed_since.take().is_some() {
+            round.counters.late_parses += 1;
             self.parse(round)?;
         }
         let mut left = budget_bytes;

@@ -38,8 +38,8 @@ struct Thread {
     reports: VecDeque<Report>,
     /// When it does something next.
     turn_ns: u64,
-    /// How much had arrived when others were last told.
-    arrived_bytes: u64,
+    /// How far what arrives had come when others were last told.
+    arrivals: u64,
 }
 
 impl Threads {
@@ -50,7 +50,7 @@ impl Threads {
             commands: VecDeque::new(),
             reports: VecDeque::new(),
             turn_ns: u64::MAX,
-            arrived_bytes: 0,
+            arrivals: 0,
         };
         let count = settings.threads.unwrap_or(1).into();
         Self {
@@ -313,7 +313,7 @@ impl Thread {
         if self.connections.has_news(now) {
             self.reports.push_back(self.connections.take_report());
         }
-        let bytes = self.connections.counters().bytes_in;
-        std::mem::replace(&mut self.arrived_bytes, bytes) != bytes
+        let arrivals = self.connections.counters().arrivals();
+        std::mem::replace(&mut self.arrivals, arrivals) != arrivals
     }
 }
