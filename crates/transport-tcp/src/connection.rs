@@ -91,9 +91,11 @@ impl<S: ByteStream> Connection<S> {
     ) -> Self {
         let (is_shared, of) = (endpoint.is_none(), endpoint.unwrap_or(NO_ENDPOINT));
         let stream = |new| Stream::new(new, settings.segment_bytes, of, is_shared, now);
+        let mut streams: Vec<_> = streams.into_iter().map(stream).collect();
+        streams.iter_mut().skip(1).for_each(|stream| stream.incoming.refuse_words());
         Self {
             id,
-            streams: streams.into_iter().map(stream).collect(),
+            streams,
             channels: FxHashMap::default(),
             closing: Vec::new(),
             is_shared,
@@ -109,6 +111,11 @@ impl<S: ByteStream> Connection<S> {
     /// Makes it a part of a connection.
     pub(crate) fn into_part(self) -> Self {
         Self { is_part: true, ..self }
+    }
+
+    /// Refuses control words and messages on all streams, none of which is the first one.
+    pub(crate) fn refuse_words(&mut self) {
+        self.streams.iter_mut().for_each(|stream| stream.incoming.refuse_words());
     }
 
     /// Takes the endpoints whose peer has closed all streams of this part.

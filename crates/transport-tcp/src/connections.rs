@@ -131,7 +131,10 @@ impl<S: ByteStream> Connections<S> {
         self.insert(id, connection, now);
     }
 
-    fn insert(&mut self, id: ConnectionId, connection: Connection<S>, now: Duration) {
+    fn insert(&mut self, id: ConnectionId, mut connection: Connection<S>, now: Duration) {
+        if self.commands_taken.is_some() {
+            connection.refuse_words();
+        }
         self.all.insert(id, connection);
         self.tick_by(now + self.settings.heartbeat_interval());
         self.enqueue(id);

@@ -67,6 +67,8 @@ enum Into {
 /// On a shared connection frames are for the channel that was selected last. Between segments another one may be selected.
 pub(crate) struct Incoming {
     pub(crate) channels: Channels,
+    /// Control words and messages may come: they are on the first stream of a connection alone.
+    takes_words: bool,
     message: PartialMessage,
     segment: Option<Segment>,
     lookahead: Box<[u8]>,
@@ -87,6 +89,7 @@ impl Incoming {
     pub(crate) fn new(endpoint: EndpointId, is_shared: bool) -> Self {
         Self {
             channels: Channels::new(endpoint, is_shared),
+            takes_words: true,
             message: PartialMessage::default(),
             segment: None,
             lookahead: Box::new([0; LOOKAHEAD_BYTES]),
@@ -96,6 +99,11 @@ impl Incoming {
             was_selected: false,
             alternates: false,
         }
+    }
+
+    /// From now on control words and messages are refused, of which there may be more than their owner takes.
+    pub(crate) fn refuse_words(&mut self) {
+        self.takes_words = false;
     }
 
     pub(crate) fn post(&mut self, number: u32, lease: WriteLease, token: Token, block: u32) {
@@ -365,6 +373,12 @@ impl Incoming {
             let header = Header::decode(header).map_err(wrong)?;
             let Some(body) = body.get(..header.whole_body_bytes()) else { break };
             self.channels.check(header)?;
+            if !self.takes_words
+                && matches!(header, Header::Control { .. } | Header::Message { .. })
+            {
+                let why = "a control word or a message on another stream than the first";
+                return Err(Cause::Protocol(why.into()));
+            }
             self.take_frame(header, body, completed)?;
             at += HEADER_BYTES + body.len();
         }

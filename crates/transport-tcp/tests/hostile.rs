@@ -70,6 +70,25 @@ fn control_words_of_0_and_65_bytes() {
     assert_protocol(&frame(CONTROL, 0, 65, 0, 0), 1, "a control word of 65 bytes");
 }
 
+/// Whichever thread serves it.
+#[test]
+fn a_control_word_on_another_stream_than_the_first() {
+    for threads in [1, 2] {
+        let mut transport = transport(&patient().threads(Some(threads)).direct_copies(false));
+        let [(one, _first), (other, mut second)] =
+            [0; 2].map(|_| stream_pair("127.0.0.1").unwrap());
+        transport.open(link(vec![one, other], Protection::None, true)).unwrap();
+        let word = [frame(CONTROL, 0, 3, 0, 0), b"abc".to_vec()].concat();
+        second.write_all(&word).unwrap();
+        let completions = poll_until(&mut transport, ended);
+        let Some(Completion::Broken { cause: Cause::Protocol(text), .. }) = completions.last()
+        else {
+            panic!("{completions:?}");
+        };
+        assert!(text.contains("on another stream than the first"), "{text}");
+    }
+}
+
 #[test]
 fn a_block_that_nobody_asked_for() {
     let mut bytes = frame(DATA, LAST, 3, 0, 0);
