@@ -98,6 +98,7 @@ impl SharedConnections for TcpTransport {
 
     fn refuse(&mut self, connection: ConnectionId, why: &str) {
         let cause = Cause::Protocol(why.to_owned());
+        // Other threads end theirs once this end is reported.
         self.local.connections.end_connection(connection, Some(cause));
     }
 

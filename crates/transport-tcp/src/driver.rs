@@ -160,11 +160,16 @@ impl Driver {
         }
     }
 
-    fn serve(&mut self, now: Duration) {
+    /// Lets endpoints send on what has arrived by other threads, and has these wake this one when more does.
+    pub(crate) fn look_for_arrived(&mut self) {
         if let Some(arrivals) = &self.arrivals {
             arrivals.announce(self.connections.is_following());
             self.connections.look_for_arrived();
         }
+    }
+
+    fn serve(&mut self, now: Duration) {
+        self.look_for_arrived();
         self.connections.serve(now);
         if let Some(arrivals) = &mut self.arrivals {
             arrivals.notify(self.connections.counters.arrivals());
@@ -250,11 +255,11 @@ impl Driver {
         self.connections.counters.polls += 1;
         let timeout = self.timeout(self.now(), None);
         self.wait(timeout);
-        if self.connections.is_tick_due(self.now()) {
+        let now = self.now();
+        if self.connections.is_tick_due(now) {
             // This thread may not have run since the wait, and what came meanwhile is no silence.
             self.wait(Some(Duration::ZERO));
         }
-        let now = self.now();
         for command in take() {
             self.carry_out(command, now);
         }

@@ -151,7 +151,7 @@ impl Incoming {
 
     /// Reads once. `budget_bytes` is roughly how much may be read in this round.
     ///
-    /// Call [`Incoming::parse`] afterwards, before anything else.
+    /// Call [`Incoming::parse`] afterwards, before the next read; receives may be posted meanwhile, and channels be added or end.
     pub(crate) fn read(
         &mut self,
         stream: &mut impl ByteStream,

@@ -51,8 +51,8 @@ struct SpreadEndpoint {
     parts: Parts,
     receives_posted: u64,
     sends_posted: u64,
-    /// Posts that each part has not completed; not counted for part 0, which refuses those that it does not accept.
-    posted: [u32; STREAMS_MAX],
+    /// Posts that each part has not completed; none of part 0, which refuses those that it does not accept.
+    posted: [Vec<Token>; STREAMS_MAX],
     /// Its channel is reserved, and not yet open.
     is_reserved: bool,
     /// Until it is closed.
@@ -102,7 +102,7 @@ impl SpreadEndpoint {
             parts: Parts::new(parts),
             receives_posted: 0,
             sends_posted: 0,
-            posted: [0; STREAMS_MAX],
+            posted: [const { Vec::new() }; STREAMS_MAX],
             is_reserved: false,
             is_open: true,
             closed_by_peer: 0,
@@ -143,7 +143,12 @@ impl SpreadEndpoint {
 
     /// Returns whether nothing more comes of any part.
     fn is_over(&self) -> bool {
-        self.parts.have_ended() && self.posted.iter().all(|&posted| posted == 0)
+        self.parts.have_ended() && self.posted.iter().all(Vec::is_empty)
+    }
+
+    /// Returns whether it accepts posts: no part has ended.
+    fn accepts_posts(&self) -> bool {
+        self.is_open && self.cause.is_none()
     }
 
     fn into_end(self, endpoint: EndpointId) -> Completion {
@@ -296,7 +301,7 @@ impl<S: ByteStream> Spread<S> {
         let Some(spread) = self.endpoints.get_mut(&endpoint) else {
             return local.post_receive(endpoint, into, token);
         };
-        if !spread.is_open {
+        if !spread.accepts_posts() {
             return Err(PostError::EndpointGone(endpoint));
         }
         PostError::check_length(into.bytes(), BLOCK_BYTES_MAX)?;
@@ -304,7 +309,7 @@ impl<S: ByteStream> Spread<S> {
         if part == 0 {
             return local.post_receive(endpoint, into, token);
         }
-        spread.posted[part] += 1;
+        spread.posted[part].push(token);
         self.commands.push((part, Command::Receive { endpoint, into, token }));
         Ok(())
     }
@@ -320,13 +325,13 @@ impl<S: ByteStream> Spread<S> {
     ) -> Result<(), PostError> {
         let mut part = 0;
         if let Some(spread) = self.endpoints.get_mut(&endpoint) {
-            if !spread.is_open {
+            if !spread.accepts_posts() {
                 return Err(PostError::EndpointGone(endpoint));
             }
             PostError::check_length(from.bytes(), BLOCK_BYTES_MAX)?;
             part = spread.next_send();
             if part != 0 {
-                spread.posted[part] += 1;
+                spread.posted[part].push(token);
             }
         }
         match from {
@@ -416,7 +421,9 @@ impl<S: ByteStream> Spread<S> {
         for endpoint in endpoints {
             let Some(spread) = self.endpoints.get_mut(&endpoint) else { continue };
             if spread.parts.left().any(|left| left == part) {
-                spread.posted[part] = 0;
+                let cancelled = std::mem::take(&mut spread.posted[part]).into_iter();
+                let cancelled = cancelled.map(|token| Completion::Cancelled { endpoint, token });
+                whole.completions.extend(cancelled);
                 let broken = Completion::Broken { endpoint, cause: cause.clone() };
                 self.on_completion(local, part, broken, &mut whole, now);
             }
@@ -446,11 +453,12 @@ impl<S: ByteStream> Spread<S> {
             }
             return;
         };
-        if let Completion::Sent { .. }
-        | Completion::Received { .. }
-        | Completion::Cancelled { .. } = &completion
+        if let Completion::Sent { token, .. }
+        | Completion::Received { token, .. }
+        | Completion::Cancelled { token, .. } = &completion
+            && let Some(at) = spread.posted[part].iter().position(|posted| posted == token)
         {
-            spread.posted[part] = spread.posted[part].saturating_sub(1);
+            spread.posted[part].remove(at);
         }
         match completion {
             Completion::Closed { .. } => spread.parts.end(part),
@@ -654,7 +662,8 @@ mod tests {
         let endpoint = rig.endpoint;
         (0..2).for_each(|token| rig.receive(token).unwrap());
         let whole = rig.spread.on_lost_part(&mut rig.local, 1, NOW);
-        assert_eq!(whole.completions, []);
+        assert_eq!(whole.completions, [Completion::Cancelled { endpoint, token: Token(1) }]);
+        assert!(rig.receive(2).is_err() && rig.receive(3).is_err(), "nobody would complete it");
         let reported = rig.hear_own();
         assert!(
             matches!(&reported[..], [Completion::Cancelled { .. }, Completion::Broken { endpoint: of, cause: Cause::Lost(_) }] if *of == endpoint),

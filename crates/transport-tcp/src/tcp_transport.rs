@@ -29,7 +29,7 @@ use crate::{
 /// queue. With more [`TcpSettings::threads`] others serve some of the streams of links that have several.
 ///
 /// Connections are served in turn, at most half a megabyte in each direction, so that none starves
-/// another; also where [`TcpSettings::rate_max`] limits them together. Timers are handled in every poll. Dropping the
+/// another; also where [`TcpSettings::rate_max`] limits them together. Timers are handled in every poll, and by each other thread for its streams. Dropping the
 /// transport closes all sockets at once, without an ordered close: peers report [`transport::Cause::Lost`].
 pub struct TcpTransport {
     pub(crate) local: Driver,
@@ -158,6 +158,8 @@ impl TcpTransport {
         let local = &mut self.local.connections;
         let posted = self.spread.post_send(local, endpoint, from, immediate, token);
         self.give_commands();
+        // From now on what arrives by other threads wakes this one, also if it waits for the descriptor.
+        self.local.look_for_arrived();
         posted
     }
 
@@ -177,8 +179,9 @@ impl TcpTransport {
 
     /// As [`Transport::poll`], with other threads.
     fn poll_all(&mut self, completions: &mut Vec<Completion>, wait: Duration) {
-        self.wake_threads();
         self.hear();
+        self.give_commands();
+        self.wake_threads();
         let has_news = !self.completed.is_empty() || !self.events.is_empty();
         let mut report = Report::default();
         self.local.poll(&mut report.completions, if has_news { Duration::ZERO } else { wait });
@@ -198,7 +201,10 @@ impl TcpTransport {
 
     /// Returns whether [`TcpTransport::take_events`] would return something.
     pub(crate) fn has_events(&self) -> bool {
-        !self.events.is_empty() || self.local.connections.has_events()
+        match self.threads {
+            Some(_) => !self.events.is_empty(),
+            None => self.local.connections.has_events(),
+        }
     }
 
     /// Returns what has happened on shared connections since the last call.

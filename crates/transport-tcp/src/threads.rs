@@ -75,7 +75,7 @@ impl Threads {
         Ok(threads)
     }
 
-    /// Gives each command to the thread of its number, which takes it before it looks at anything that is read from now on.
+    /// Gives each command to the thread of its number, which takes it before it parses anything that is read from now on.
     pub(crate) fn command(&mut self, commands: Vec<(usize, Command<Socket>)>) {
         for (number, command) in commands {
             if let Some(thread) = self.all.get_mut(number - 1)
