@@ -27,11 +27,11 @@ pub struct TcpCounters {
     pub direct_streams_out: u64,
     /// Streams to this machine whose peer's memory cannot be read.
     pub refused_introductions: u64,
-    /// Calls of `poll`.
+    /// Calls of `poll`, and turns of other threads.
     pub polls: u64,
     /// System calls that polled for readiness, with or without waiting; a `poll` makes any number.
     pub waits: u64,
-    /// Waits that were ended by the waker.
+    /// Waits that were ended by a waker; threads wake each other by them, too.
     pub wakeups: u64,
     /// How often an endpoint had to wait for the limit ([`crate::TcpSettings::rate_max`]).
     pub limit_waits: u64,
