@@ -1,5 +1,5 @@
 //! An end's own segment. It is made together with the link's socket, before two ends agree to use them: an end that has no
-//! memory or file descriptors left for it then says so, and nobody counts on the link.
+//! memory or file descriptors left for it then refuses the link, and the ends use TCP.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -44,7 +44,7 @@ pub(crate) struct Connection<S> {
     closing: Vec<u32>,
     pub(crate) is_shared: bool,
     /// Others of its streams are served elsewhere: its owner lets a channel end when all of them have their byes.
-    is_part: bool,
+    pub(crate) is_part: bool,
     /// Endpoints whose peer has closed all streams of this part.
     closed_by_peer: Vec<EndpointId>,
     /// When a shared connection lost its last channel, or had its last message; meaningless while it has some.
@@ -106,11 +106,6 @@ impl<S: ByteStream> Connection<S> {
             waits_to_send: false,
             waits_to_receive: false,
         }
-    }
-
-    /// Makes it a part of a connection.
-    pub(crate) fn into_part(self) -> Self {
-        Self { is_part: true, ..self }
     }
 
     /// Refuses control words and messages on all streams, none of which is the first one.

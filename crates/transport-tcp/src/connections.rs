@@ -41,6 +41,16 @@ pub enum Streams<S> {
     Part(Vec<NewStream<S>>),
 }
 
+impl<S> Streams<S> {
+    /// Returns them, and whether there are others elsewhere.
+    fn split(self) -> (Vec<NewStream<S>>, bool) {
+        match self {
+            Self::All(streams) => (streams, false),
+            Self::Part(streams) => (streams, true),
+        }
+    }
+}
+
 /// All connections of one transport. Its owner tells which streams may move bytes ([`Connections::on_ready`]), lets
 /// them ([`Connections::serve`]), and has timers handled ([`Connections::handle_timeout`]) by the time that
 /// [`Connections::poll_timeout`] names.
@@ -113,25 +123,26 @@ impl<S: ByteStream> Connections<S> {
         now: Duration,
     ) {
         self.endpoints.insert(endpoint, (id, ONLY));
-        let make = |streams| Connection::of_one(id, streams, endpoint, &self.settings, now);
-        let connection = match streams {
-            Streams::All(streams) => make(streams),
-            Streams::Part(streams) => make(streams).into_part(),
-        };
-        self.insert(id, connection, now);
+        let (streams, is_part) = streams.split();
+        let connection = Connection::of_one(id, streams, endpoint, &self.settings, now);
+        self.insert(id, connection, is_part, now);
     }
 
     /// Makes a connection that endpoints share.
     pub fn share(&mut self, id: ConnectionId, streams: Streams<S>, now: Duration) {
-        let make = |streams| Connection::shared(id, streams, &self.settings, now);
-        let connection = match streams {
-            Streams::All(streams) => make(streams),
-            Streams::Part(streams) => make(streams).into_part(),
-        };
-        self.insert(id, connection, now);
+        let (streams, is_part) = streams.split();
+        let connection = Connection::shared(id, streams, &self.settings, now);
+        self.insert(id, connection, is_part, now);
     }
 
-    fn insert(&mut self, id: ConnectionId, mut connection: Connection<S>, now: Duration) {
+    fn insert(
+        &mut self,
+        id: ConnectionId,
+        mut connection: Connection<S>,
+        is_part: bool,
+        now: Duration,
+    ) {
+        connection.is_part = is_part;
         if self.commands_taken.is_some() {
             connection.refuse_words();
         }

@@ -663,7 +663,10 @@ mod tests {
         (0..2).for_each(|token| rig.receive(token).unwrap());
         let whole = rig.spread.on_lost_part(&mut rig.local, 1, NOW);
         assert_eq!(whole.completions, [Completion::Cancelled { endpoint, token: Token(1) }]);
-        assert!(rig.receive(2).is_err() && rig.receive(3).is_err(), "nobody would complete it");
+        assert!(
+            rig.receive(2).is_err() && rig.receive(3).is_err(),
+            "no thread would complete them"
+        );
         let reported = rig.hear_own();
         assert!(
             matches!(&reported[..], [Completion::Cancelled { .. }, Completion::Broken { endpoint: of, cause: Cause::Lost(_) }] if *of == endpoint),

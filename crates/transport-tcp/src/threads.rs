@@ -28,7 +28,7 @@ struct Thread {
     commands: Option<Sender<Command<Socket>>>,
     waker: Waker,
     handle: Option<JoinHandle<()>>,
-    /// Taken once in a turn, and by whoever asks.
+    /// Locked once in each turn of the thread, and by [`Threads::counters`].
     counters: Arc<Mutex<TcpCounters>>,
     /// It was given commands, and not woken since.
     has_commands: bool,
@@ -189,7 +189,7 @@ fn lock(counters: &Mutex<TcpCounters>) -> MutexGuard<'_, TcpCounters> {
 
 impl Owner {
     fn tell(&self, news: News) {
-        // Without an owner nobody wants to know.
+        // Sending fails only if the transport was dropped.
         if self.news.send((self.number, news)).is_ok() {
             (self.waker)();
         }
