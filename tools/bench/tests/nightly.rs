@@ -214,10 +214,10 @@ fn check_command(name: &str, words: &[&str]) {
             assert!(bench.status.success(), "{name}: {}", text(&bench.stderr));
         }
         ["./dev", "test-rdma", "full"] | ["./dev", "packages" | "audit"] => {}
-        ["./dev", "package", "test"] => {
+        ["env", "CARGO_PROFILE_RELEASE_OPT_LEVEL=1", "./dev", "package", "test"] => {
             assert!(read("tools/package/run").contains("exec tools/package/test"), "{name}");
         }
-        ["./dev", "wheel", "test"] => {
+        ["env", "CARGO_PROFILE_RELEASE_OPT_LEVEL=1", "./dev", "wheel", "test"] => {
             assert!(read("tools/dev/wheel").contains("exec tools/dev/wheel-test"), "{name}");
         }
         ["./dev", "slurm", what] => {
