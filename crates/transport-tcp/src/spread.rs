@@ -420,12 +420,14 @@ impl<S: ByteStream> Spread<S> {
         let endpoints: Vec<EndpointId> = self.endpoints.keys().copied().collect();
         for endpoint in endpoints {
             let Some(spread) = self.endpoints.get_mut(&endpoint) else { continue };
+            let cancelled = std::mem::take(&mut spread.posted[part]).into_iter();
+            let cancelled = cancelled.map(|token| Completion::Cancelled { endpoint, token });
+            whole.completions.extend(cancelled);
             if spread.parts.left().any(|left| left == part) {
-                let cancelled = std::mem::take(&mut spread.posted[part]).into_iter();
-                let cancelled = cancelled.map(|token| Completion::Cancelled { endpoint, token });
-                whole.completions.extend(cancelled);
                 let broken = Completion::Broken { endpoint, cause: cause.clone() };
                 self.on_completion(local, part, broken, &mut whole, now);
+            } else {
+                self.end_if_over(endpoint, &mut whole);
             }
         }
         let is_its = |it: &SpreadConnection| it.parts.left().any(|left| left == part);
@@ -672,6 +674,20 @@ mod tests {
             matches!(&reported[..], [Completion::Cancelled { .. }, Completion::Broken { endpoint: of, cause: Cause::Lost(_) }] if *of == endpoint),
             "{reported:?}"
         );
+        assert!(rig.spread.is_empty());
+    }
+    #[test]
+    fn a_lost_thread_cancels_what_it_was_given_after_its_part_had_ended() {
+        let mut rig = rig();
+        let endpoint = rig.endpoint;
+        (0..2).for_each(|token| rig.receive(token).unwrap());
+        let broken = Completion::Broken { endpoint, cause: Cause::Lost("reset".into()) };
+        assert_eq!(rig.hear(1, vec![broken.clone()]), []);
+        let own = vec![Completion::Cancelled { endpoint, token: Token(0) }];
+        assert_eq!(rig.hear_own(), own);
+        let whole = rig.spread.on_lost_part(&mut rig.local, 1, NOW);
+        let cancelled = Completion::Cancelled { endpoint, token: Token(1) };
+        assert_eq!(whole.completions, [cancelled, broken]);
         assert!(rig.spread.is_empty());
     }
 }

@@ -514,6 +514,12 @@ fn a_receiver_is_killed_in_the_middle_of_copies() {
     }
 }
 
+/// Returns whether the system has a socket of loopback with this local port and this remote one.
+fn is_connected([local, remote]: [u16; 2]) -> bool {
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    sockets.contains(&format!(" 0100007F:{local:04X} 0100007F:{remote:04X} "))
+}
+
 /// Once a stream was reset another one, of another process, may have its addresses: that process then says that it has
 /// that one. What was received before the reset can still be read.
 #[test]
@@ -525,8 +531,15 @@ fn a_stream_that_was_reset_has_no_neighbour() {
     let name = reader_name(&raw.socket);
     raw.socket.write_all(&proof(address(&raw.proof[..]))).unwrap();
     let Raw { mut transport, socket, proof: _kept, .. } = raw;
+    let ports = [socket.peer_addr().unwrap().port(), socket.local_addr().unwrap().port()];
     rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO)).unwrap();
     drop(socket);
+    // On a busy machine the reset comes later.
+    let deadline = Instant::now() + PATIENCE;
+    while is_connected(ports) {
+        assert!(Instant::now() < deadline, "the reset does not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let at = net::SocketAddr::from_abstract_name(name).unwrap();
     let _connection = net::UnixStream::connect_addr(&at).unwrap();
     poll_until(&mut transport, ended);
