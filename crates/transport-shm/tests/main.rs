@@ -5,6 +5,7 @@ mod contract;
 mod descriptors;
 mod direct_copies;
 mod killed;
+mod other_network;
 mod other_user;
 mod processes;
 mod sleep;
