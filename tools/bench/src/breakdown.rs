@@ -276,7 +276,13 @@ mod tests {
     }
 
     fn member(received_ns: Option<u64>, timeline: Vec<Moment>) -> Done {
-        Done { started_ns: received_ns.is_none().then_some(100), received_ns, cpu_ns: 0, timeline }
+        Done {
+            started_ns: received_ns.is_none().then_some(100),
+            received_ns,
+            cpu_ns: 0,
+            sent_again: 0,
+            timeline,
+        }
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub struct Measured {
     pub skew_seconds: f64,
     /// Processor time of all members, user and system.
     pub cpu_seconds: f64,
+    /// TCP segments that were sent again by all members' hosts; each member is on one of its own.
+    pub sent_again: u64,
 }
 
 /// Reports of the failure of a member.
@@ -384,6 +386,7 @@ impl Measured {
             seconds: seconds(last.saturating_sub(started)),
             skew_seconds: seconds(last - first),
             cpu_seconds: seconds(all.iter().map(|done| done.cpu_ns).sum()),
+            sent_again: all.iter().map(|done| done.sent_again).sum(),
         })
     }
 }
@@ -398,12 +401,14 @@ mod tests {
             started_ns,
             received_ns,
             cpu_ns: 5,
+            sent_again: 7,
             timeline: Vec::new(),
         };
         let all = [done(Some(1_000), None), done(None, Some(9_000)), done(None, Some(3_000))];
         let measured = Measured::of(&all).unwrap();
         assert!((measured.seconds - 8e-6).abs() < 1e-12);
         assert!((measured.skew_seconds - 6e-6).abs() < 1e-12);
+        assert_eq!(measured.sent_again, 21);
         assert!(Measured::of(&[]).is_err());
     }
 }

@@ -68,6 +68,22 @@ impl Watch {
     }
 }
 
+/// Segments that TCP of this process's network namespace has sent again so far.
+///
+/// Errors: /proc does not say.
+pub fn segments_sent_again() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/self/net/snmp")?;
+    sent_again(&text).ok_or_else(|| io::Error::other("/proc/self/net/snmp has no Tcp: RetransSegs"))
+}
+
+/// Of a line of names, such as `Tcp: ... OutSegs RetransSegs ...`, and one of numbers.
+fn sent_again(snmp: &str) -> Option<u64> {
+    let mut lines = snmp.lines().filter(|line| line.starts_with("Tcp:"));
+    let (names, numbers) = (lines.next()?, lines.next()?);
+    let at = names.split_whitespace().position(|name| name == "RetransSegs")?;
+    numbers.split_whitespace().nth(at)?.parse().ok()
+}
+
 /// TCP ports with a listener in the network namespace of a process.
 pub fn listening_ports(process: u32) -> Vec<u16> {
     let tables = ["tcp", "tcp6"]
@@ -148,6 +164,14 @@ mod tests {
     fn this_process_holds_memory_threads_and_descriptors() {
         let held = Held::settled().unwrap();
         assert!(held.descriptors >= 3 && held.threads >= 1 && held.resident_kib > 0, "{held:?}");
+    }
+
+    #[test]
+    fn segments_that_were_sent_again_are_read_by_name() {
+        let snmp = "Ip: Forwarding\nIp: 1\nTcp: InSegs RetransSegs InErrs\nTcp: 17 4 0\n";
+        assert_eq!(sent_again(snmp), Some(4));
+        assert_eq!(sent_again("Tcp: InSegs\nTcp: 17\n"), None);
+        segments_sent_again().unwrap();
     }
 
     #[test]

@@ -13,7 +13,7 @@ const HEADER_BYTES: u64 = 52;
 /// What TCP hands to the network device for segmentation: 64 KiB, and a header for each of the 45 packets of 1500 bytes
 /// that come out, which token buckets count.
 const GSO_BYTES: u64 = 72 * 1024;
-/// How long a packet may wait in a port before it is dropped.
+/// How long a packet may wait in a port before it is dropped, unless said otherwise.
 const QUEUE_MS: u64 = 50;
 
 /// What a link is like, in both directions.
@@ -27,10 +27,17 @@ pub struct Link {
     /// The longest packet, without its Ethernet header; the same on all links of a network.
     #[serde(default = "usual_mtu")]
     pub mtu_bytes: u32,
+    /// How long a packet may wait in a port, in ms: what comes while as much is queued is dropped.
+    #[serde(default = "usual_queue")]
+    pub queue_ms: u64,
 }
 
 const fn usual_mtu() -> u32 {
     MTU_BYTES
+}
+
+const fn usual_queue() -> u64 {
+    QUEUE_MS
 }
 
 impl Link {
@@ -38,10 +45,12 @@ impl Link {
     pub const BURST_BYTES_MIN: u64 = 6_000;
     /// MTUs that links can have.
     pub(crate) const MTUS: std::ops::RangeInclusive<u32> = 576..=9_000;
+    /// Queues that links can have, in ms.
+    pub(crate) const QUEUES_MS: std::ops::RangeInclusive<u64> = 1..=10_000;
 
     /// A link of this rate, with the usual burst.
     pub fn of_rate(rate: Rate) -> Self {
-        Self { rate, burst_bytes: None, mtu_bytes: MTU_BYTES }
+        Self { rate, burst_bytes: None, mtu_bytes: MTU_BYTES, queue_ms: QUEUE_MS }
     }
 
     /// The same with a burst of 18 kB. A burst hides store-and-forward: each link lets that much
@@ -53,6 +62,11 @@ impl Link {
     /// The same with another longest packet.
     pub fn with_mtu(self, mtu_bytes: u32) -> Self {
         Self { mtu_bytes, ..self }
+    }
+
+    /// The same with another queue.
+    pub fn with_queue(self, queue_ms: u64) -> Self {
+        Self { queue_ms, ..self }
     }
 
     /// The same with another rate.
@@ -82,7 +96,7 @@ impl Link {
     /// The command of `tc` that makes it the rate of a device.
     pub(crate) fn shape(self, device: &str) -> String {
         let (rate, burst) = (self.shaper_bits(), self.burst_bytes());
-        let limit = rate / 8 * QUEUE_MS / 1_000 + burst;
+        let limit = rate / 8 * self.queue_ms / 1_000 + burst;
         format!(
             "qdisc add dev {device} root handle 1: tbf rate {rate}bit burst {burst} limit {limit}"
         )

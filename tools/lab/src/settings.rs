@@ -71,6 +71,10 @@ impl LabSettings {
             if link.burst_bytes.is_some_and(|bytes| bytes < Link::BURST_BYTES_MIN) {
                 return wrong(format!("a burst holds at least {} bytes", Link::BURST_BYTES_MIN));
             }
+            if !Link::QUEUES_MS.contains(&link.queue_ms) {
+                let (least, most) = Link::QUEUES_MS.into_inner();
+                return wrong(format!("a queue holds {least} to {most} ms, not {}", link.queue_ms));
+            }
             if !Link::MTUS.contains(&link.mtu_bytes) || link.mtu_bytes != self.link.mtu_bytes {
                 let (least, most) = Link::MTUS.into_inner();
                 return wrong(format!("all links have the same MTU, of {least} to {most} bytes"));
@@ -232,6 +236,7 @@ mod tests {
             LabSettings { uplink: None, ..good.clone() },
             LabSettings { link: Link { burst_bytes: Some(5_999), ..good.link }, ..good.clone() },
             LabSettings { link: good.link.with_mtu(4_200), ..good.clone() },
+            LabSettings { link: good.link.with_queue(0), ..good.clone() },
             LabSettings { link: good.link.with_mtu(9_001), racks: 1, uplink: None, ..good.clone() },
             LabSettings { slow_hosts: vec!["8:1mbit".parse().unwrap()], ..good.clone() },
             LabSettings { slow_hosts: vec!["3:1mbit".parse().unwrap(); 2], ..good.clone() },

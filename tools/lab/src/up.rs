@@ -56,6 +56,10 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u32,
 
+    /// How long a packet may wait at each port of a link, in ms, before others are dropped
+    #[arg(long, value_name = "MS", default_value_t = 50)]
+    queue: u64,
+
     /// Print what was made as JSON
     #[arg(long)]
     json: bool,
@@ -64,7 +68,8 @@ pub struct Args {
 impl Args {
     fn settings(&self) -> LabSettings {
         let link = |rate| {
-            let link = Link { rate, burst_bytes: self.burst, mtu_bytes: self.mtu };
+            let link =
+                Link { rate, burst_bytes: self.burst, mtu_bytes: self.mtu, queue_ms: self.queue };
             if self.small_burst { link.with_small_burst() } else { link }
         };
         LabSettings {

@@ -269,6 +269,7 @@ fn invalid_arguments_are_refused_before_anything_is_made() {
         "up --hosts 4 --rate 1gbit --slow 4:1mbit",
         "up --hosts 4 --rate 1gbit --slow-link 1-1:1mbit",
         "up --hosts 4 --rate 1gbit --burst 1kB",
+        "up --hosts 4 --rate 1gbit --queue 0",
         "up --hosts 4 --rate 1gbit --burst 64KiB --small-burst",
         "check --at-least 2",
         "down --all",

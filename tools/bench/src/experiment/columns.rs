@@ -175,6 +175,7 @@ fn setting(name: &str, found: &Found) -> Option<Value> {
     Some(match name {
         "members" => json!(place.members),
         "mbit" => json!(place.link.rate.bits_per_s() / 1_000_000),
+        "queue_ms" => json!(place.link.queue_ms),
         "length" | "bytes" => size_or_dash(found.case.message_bytes()),
         "algorithm" => json!(algorithm(&found.case)),
         "block" => size_or_dash(job.map(|job| job.block_bytes)),
@@ -246,6 +247,10 @@ fn result(name: &str, found: &Found) -> Option<f64> {
         "slowest_s" => found.each(|run| run.seconds).into_iter().fold(0.0, f64::max),
         "skew_s" => found.median(|run| run.skew_seconds),
         "cpu_s" => found.median(|run| run.cpu_seconds),
+        "sent_again" if found.case.place.network == Network::Lab => {
+            found.median(|run| run.sent_again)
+        }
+        "sent_again" => f64::NAN,
         "cpu_share_per_member" => found.median(|run| run.cpu_seconds) / seconds / members,
         "cpu_us_per_message" => found.median(|run| run.cpu_seconds) * 1e6 / messages,
         "messages_per_s" => messages / seconds,

@@ -79,6 +79,10 @@ impl Place {
         let members = values.number("members", 2..=members_max)?.unwrap_or(2);
         let rate = values.parsed("rate", rate)?.unwrap_or(usual_rate(members));
         let link = Link::of_rate(rate);
+        let link = match values.number("queue-ms", 1..=10_000)? {
+            Some(queue_ms) => link.with_queue(queue_ms),
+            None => link,
+        };
         let link = if values.flag("small-burst")? { link.with_small_burst() } else { link };
         let layouts = [("packed", Layout::Packed), ("scattered", Layout::Scattered)];
         let flows = [("none", Flows::None), ("one", Flows::One), ("all", Flows::All)];
@@ -105,9 +109,12 @@ impl Place {
         }
         if place.network == Network::Lab {
             place.lab().check().map_err(|error| Usage(error.to_string()))?;
-        } else if values.text("rate").is_some() || values.flag("small-burst")? {
+        } else if values.text("rate").is_some()
+            || values.text("queue-ms").is_some()
+            || values.flag("small-burst")?
+        {
             let remedy = "a rate needs links: add --network lab";
-            return Err(Usage(format!("--rate, --small-burst: {remedy}")).into());
+            return Err(Usage(format!("--rate, --queue-ms, --small-burst: {remedy}")).into());
         }
         Ok(place)
     }

@@ -16,6 +16,8 @@ pub struct Run {
     pub skew_seconds: f64,
     /// Processor time of all members, user and system.
     pub cpu_seconds: f64,
+    /// TCP segments that all hosts have sent again; only of members that have a host each.
+    pub sent_again: f64,
     /// The time of each message that was sent alone after the others.
     pub singles: Vec<f64>,
     /// The time of each of several groups.
@@ -38,6 +40,7 @@ impl Default for Run {
             seconds: f64::NAN,
             skew_seconds: f64::NAN,
             cpu_seconds: f64::NAN,
+            sent_again: f64::NAN,
             singles: Vec::new(),
             groups: Vec::new(),
             flow_mbit: Vec::new(),
@@ -52,8 +55,9 @@ impl Default for Run {
 impl Run {
     /// Of messages in one group.
     pub fn of_members(all: &[Done]) -> Outcome<Self> {
-        let Measured { seconds, skew_seconds, cpu_seconds, .. } = Measured::of(all)?;
-        Ok(Self { seconds, skew_seconds, cpu_seconds, ..Self::default() })
+        let Measured { seconds, skew_seconds, cpu_seconds, sent_again } = Measured::of(all)?;
+        let sent_again = sent_again as f64;
+        Ok(Self { seconds, skew_seconds, cpu_seconds, sent_again, ..Self::default() })
     }
 
     /// Of several groups, by the time of each.

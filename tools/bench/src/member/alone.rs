@@ -14,7 +14,7 @@ use crate::{
     clock::{ClockId, now_ns},
     contents::{check, fill, seed},
     outcome::Outcome,
-    timeline,
+    procfs, timeline,
 };
 
 /// Opens the connections' windows before the time starts.
@@ -70,6 +70,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     if is_root {
         next_line(orders)?;
     }
+    let sent_again_before = procfs::segments_sent_again()?;
     let cpu_before = now_ns(ClockId::ProcessCPUTime);
     let started_ns = now_ns(ClockId::Monotonic);
     for object in objects {
@@ -77,6 +78,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
     }
     let all = await_completion(&events, job.messages)?;
     let cpu_ns = now_ns(ClockId::ProcessCPUTime) - cpu_before;
+    let sent_again = procfs::segments_sent_again()? - sent_again_before;
     // Checking takes processor time, which would delay members that still receive.
     group.close(TRANSFER_TIMEOUT)?;
     for (message, region) in all.completed {
@@ -92,6 +94,7 @@ pub fn take_part(member: &mut Member<'_>, job: &Job, orders: &Receiver<String>) 
         started_ns: is_root.then_some(started_ns),
         received_ns: all.received_ns,
         cpu_ns,
+        sent_again,
         timeline: timeline::take(),
     })
 }

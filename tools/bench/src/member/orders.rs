@@ -181,6 +181,8 @@ pub struct Done {
     pub received_ns: Option<u64>,
     /// Processor time of this process, user and system, between warm-up and completion.
     pub cpu_ns: u64,
+    /// Segments that TCP of this network namespace has sent again meanwhile.
+    pub sent_again: u64,
     /// With [`Equipment::timeline`]: all that happened since the warm-up.
     pub timeline: Vec<Moment>,
 }

@@ -211,7 +211,13 @@ mod tests {
     fn done(started_s: Option<u64>, received_s: Option<u64>) -> Done {
         let ns = |seconds| seconds * 1_000_000_000;
         let timeline = Vec::new();
-        Done { started_ns: started_s.map(ns), received_ns: received_s.map(ns), cpu_ns: 0, timeline }
+        Done {
+            started_ns: started_s.map(ns),
+            received_ns: received_s.map(ns),
+            cpu_ns: 0,
+            sent_again: 0,
+            timeline,
+        }
     }
 
     #[test]
