@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use rdmc::{
     ContextSettings, Fabric, GroupSettings, Progress, Protection, Scheduling, Secret, TeamSettings,
-    Ways, Window,
+    WaySelection, Window,
 };
 
 use crate::{
@@ -281,8 +281,9 @@ impl TeamOptions {
         let made = TeamSettings::new(self.number, members, self.rank);
         let made = given(made, self.slots, TeamSettings::slots);
         let made = given(made, self.slot_bytes, TeamSettings::slot_bytes);
-        let ways = ways
-            .map(|text| text.parse::<Ways>().map_err(|error| Problem::invalid(error.to_string())));
+        let ways = ways.map(|text| {
+            text.parse::<WaySelection>().map_err(|error| Problem::invalid(error.to_string()))
+        });
         let ways = ways.transpose()?;
         let made = ways.into_iter().fold(made, TeamSettings::ways);
         Ok(given(made, self.connect_timeout_ms, |made, ms| made.connect_timeout(milliseconds(ms))))

@@ -157,7 +157,7 @@ fn plan_goes_the_librarys_way() {
     assert_eq!(way("scatter", 64, "4"), "trees");
     assert_eq!(way("gather", 8, "1MiB"), "direct");
     assert_eq!(way("gather", 64, "1MiB"), "circulant");
-    let shared = "--parameters Tt=0.0002,Tw=15,Mc=8";
+    let shared = "--costs Tt=0.0002,Tw=15,Mc=8";
     assert_eq!(way("allreduce", 16, &format!("4 {shared}")), "trees 3");
 }
 
@@ -193,7 +193,7 @@ step  phase           writes
    3  all-gather      0→1 c0    1→2 c1    2→0 c2
 ";
     assert_eq!(
-        stdout("--collective allreduce --members 3 --bytes 384KiB --parameters Tt=0.001,To=0.001"),
+        stdout("--collective allreduce --members 3 --bytes 384KiB --costs Tt=0.001,To=0.001"),
         expected
     );
     let expected = "\
@@ -270,14 +270,13 @@ fn blocks_of_a_broadcast_are_those_of_the_schedule() {
 
 #[test]
 fn degree_is_kept_where_the_library_would_go_another_way() {
-    let given = json("--collective reduce --members 16 --bytes 4 --degree 15 --parameters Tt=0.01");
+    let given = json("--collective reduce --members 16 --bytes 4 --degree 15 --costs Tt=0.01");
     assert_eq!((&given["degree"], &given["steps"]), (&json!(15), &json!(1)));
     assert_eq!(
         (&given["best_seconds"], &given["worst_seconds"]),
         (&json!(37.002e-6), &json!(58.282e-6))
     );
-    let table =
-        stdout("--collective allreduce --members 16 --bytes 4 --degree 3 --parameters Tt=0.01");
+    let table = stdout("--collective allreduce --members 16 --bytes 4 --degree 3 --costs Tt=0.01");
     let expected = "\
 allreduce: 16 members, degree 3, 6 steps (2 reduce, 4 broadcast)
 4 B by the cost model: 65.0 us (62.0 us to 68.1 us)
@@ -287,8 +286,7 @@ allreduce: 16 members, degree 3, 6 steps (2 reduce, 4 broadcast)
 
 #[test]
 fn ways_are_compared() {
-    let explained =
-        json("--collective reduce --members 8 --bytes 4 --explain --parameters Tt=0.01");
+    let explained = json("--collective reduce --members 8 --bytes 4 --explain --costs Tt=0.01");
     let line = |way: &str| {
         let us = 71.8e-6;
         json!({"way": way, "steps": 7, "seconds": us, "best_seconds": us, "worst_seconds": us, "block_bytes": 1024})
@@ -300,7 +298,7 @@ fn ways_are_compared() {
         "collective": "reduce",
         "members": 8,
         "bytes": 4,
-        "parameters": "Tt=0.01,Tc=0.0027,Ts=2,Tn=1.52,Td=0.6,Tm=1.3,Ta=0,To=0,Tw=0,Mc=1",
+        "costs": "Tt=0.01,Tc=0.0027,Ts=2,Tn=1.52,Td=0.6,Tm=1.3,Ta=0,To=0,Tw=0,Mc=1",
         "choice": two,
         "fastest": two,
         "ways": [
@@ -314,9 +312,9 @@ fn ways_are_compared() {
     });
     assert_eq!(explained, expected);
     // Parameters change what the library does.
-    let given = json("--collective reduce --members 8 --bytes 4 --explain --parameters Ts=0,Tn=0");
+    let given = json("--collective reduce --members 8 --bytes 4 --explain --costs Ts=0,Tn=0");
     assert_eq!((&given["choice"]["degree"], &given["fastest"]["degree"]), (&json!(7), &json!(7)));
-    assert!(given["parameters"].as_str().unwrap().contains("Ts=0,Tn=0"), "{given}");
+    assert!(given["costs"].as_str().unwrap().contains("Ts=0,Tn=0"), "{given}");
     let names = |words: &str| -> Vec<String> {
         let explained = json(&format!("--collective {words} --explain"));
         let all = explained["ways"].as_array().unwrap().iter();
@@ -395,9 +393,9 @@ fn arguments_that_make_no_sense() {
         ("allreduce --degree 3 --racks 2,2", "cannot be used with '--racks <SIZES>'"),
         ("allreduce --bytes 4 --explain --rate 1gbit", "cannot be used with '--rate <RATE>'"),
         ("allreduce --bytes 4 --explain --local", "cannot be used with '--local'"),
-        ("allreduce --degree 3 --parameters Tt=1", "--bytes <SIZE>"),
-        ("allreduce --bytes 4 --parameters Tx=1", "\"Tx=1\" is none of Tt, Tc,"),
-        ("allreduce --bytes 4 --parameters Tt=-1", "\"-1\" is not a time for Tt"),
+        ("allreduce --degree 3 --costs Tt=1", "--bytes <SIZE>"),
+        ("allreduce --bytes 4 --costs Tx=1", "\"Tx=1\" is none of Tt, Tc,"),
+        ("allreduce --bytes 4 --costs Tt=-1", "\"-1\" is not a time for Tt"),
         ("allgather", "[possible values: broadcast, reduce, allreduce, reduce_scatter, scatter, gather]"),
     ]
     .map(|(words, message)| (format!("{of_four} {words}"), message))
@@ -412,7 +410,7 @@ fn arguments_that_make_no_sense() {
         ("--members 4 --degree 3".to_owned(), "--collective <NAME>"),
         ("--members 4 --blocks 3 --degree 3".to_owned(), "cannot be used with '--degree <K>'"),
         ("--members 4 --blocks 3 --bytes 4".to_owned(), "<--explain|--collective <NAME>>"),
-        ("--members 4 --explain --bytes 4 --parameters Tt=1".to_owned(), "--collective <NAME>"),
+        ("--members 4 --explain --bytes 4 --costs Tt=1".to_owned(), "--collective <NAME>"),
     ]) {
         let outcome = plan(&words);
         assert_eq!((outcome.code, outcome.out.as_str()), (Some(2), ""), "{words}");
@@ -423,7 +421,7 @@ fn arguments_that_make_no_sense() {
 #[cfg(feature = "switch")]
 #[test]
 fn switches_do_not_copy_for_teams() {
-    for words in ["--collective reduce", "--degree 3", "--parameters Tt=1"] {
+    for words in ["--collective reduce", "--degree 3", "--costs Tt=1"] {
         let outcome = plan(&format!("--in-switch racks:4x2 {words}"));
         assert_eq!((outcome.code, outcome.out.as_str()), (Some(2), ""), "{words}");
         assert!(outcome.err.contains("'--in-switch <TOPOLOGY>' cannot be used with"), "{words}");

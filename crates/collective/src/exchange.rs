@@ -5,14 +5,14 @@
 use crate::{Call, Partners, pieces::Pieces, settings::Settings};
 
 /// What a member exchanges with its partners, by step.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     pub(crate) steps: Vec<Step>,
     pub(crate) pieces: u64,
 }
 
 /// One step at one member.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) outgoing: Option<Pieces>,
     pub(crate) incoming: Option<Pieces>,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Call, Choice, Contents, Effect, Fault, Header, Ring, Ways,
+    Call, Choice, Contents, Effect, Fault, Header, Ring, WaySelection,
     exchange::{Exchange, Step},
     grants::{Grant, Grants},
     operation::Operation,
@@ -18,8 +18,10 @@ use crate::{
 /// How many calls are remembered, to name what differs.
 const CALLS_MAX: usize = 256;
 
-/// How many choices are remembered: programs repeat few calls, and short ones take less time than a choice.
+/// How many choices, and how many short operations, are remembered: programs repeat few calls, and short ones take less time than a
+/// choice, or than finding their trees.
 const CHOICES_MAX: usize = 16;
+const PREPARED_MAX: usize = 16;
 
 /// One member of a team: events in, [`Effect`]s out.
 ///
@@ -38,6 +40,8 @@ pub struct Member {
     calls: VecDeque<Call>,
     /// The last choices.
     choices: VecDeque<(Call, Choice)>,
+    /// The last short operations, as they begin.
+    prepared: VecDeque<Operation>,
     effects: VecDeque<Effect>,
     is_leaving: bool,
 }
@@ -70,6 +74,7 @@ impl Member {
             first: 0,
             calls: VecDeque::new(),
             choices: VecDeque::new(),
+            prepared: VecDeque::new(),
             effects: VecDeque::new(),
             is_leaving: false,
         }
@@ -81,9 +86,10 @@ impl Member {
     }
 
     /// Sets how ways are chosen; before the first call. Links stay as they are.
-    pub fn set_ways(&mut self, ways: Ways) {
+    pub fn set_ways(&mut self, ways: WaySelection) {
         self.settings.ways = ways;
         self.choices.clear();
+        self.prepared.clear();
     }
 
     /// Returns how a call goes.
@@ -99,6 +105,23 @@ impl Member {
         }
         self.choices.push_back((call, choice));
         choice
+    }
+
+    /// Returns an operation before it has begun.
+    fn prepare(&mut self, call: Call) -> Operation {
+        if let Some(known) = self.prepared.iter().find(|known| known.call == call) {
+            return known.clone();
+        }
+        let choice = self.choice(&call);
+        let operation = Operation::new(call, choice, &self.settings);
+        // Long ones have a list of blocks, and take time anyway.
+        if operation.transfers.is_none() {
+            if self.prepared.len() == PREPARED_MAX {
+                self.prepared.pop_front();
+            }
+            self.prepared.push_back(operation.clone());
+        }
+        operation
     }
 
     /// Returns the length in bytes of this member's memory for a call: [`Call::all_bytes`], but in a scatter or gather only at the
@@ -131,8 +154,7 @@ impl Member {
     /// Errors: another member has called something else; the team cannot go on.
     pub fn start(&mut self, call: Call) -> Result<u64, Fault> {
         let number = self.called();
-        let choice = self.choice(&call);
-        let operation = Operation::new(call, choice, &self.settings);
+        let operation = self.prepare(call);
         for (ring, peer) in operation.sends() {
             let index = self.index(peer);
             self.links[index].outgoing[ring as usize].operations.push_back(number);

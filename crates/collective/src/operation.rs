@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// One operation at one member.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Operation {
     pub(crate) call: Call,
     pub(crate) up: Option<Up>,
@@ -21,7 +21,7 @@ pub(crate) struct Operation {
 }
 
 /// Contributions that go up to rank 0, or to the root of a gather.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Up {
     /// In ascending order, in which they are folded.
     pub(crate) children: Vec<Pieces>,
@@ -34,7 +34,7 @@ pub(crate) struct Up {
 }
 
 /// A message that goes down from its source.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Down {
     /// `None` at the source.
     pub(crate) parent: Option<Pieces>,

@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The pieces that come from one member, or go to one, in one phase of an operation.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Pieces {
     /// The other member.
     pub(crate) peer: u32,

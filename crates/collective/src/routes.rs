@@ -1,6 +1,6 @@
 //! The ways of long operations: which blocks go where, and in which order.
 //!
-//! Costs below are for n members and m bytes, in bytes that one member sends; blocks overlap on the way.
+//! WriteCosts below are for n members and m bytes, in bytes that one member sends; blocks overlap on the way.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! The settings of a team's operations.
 
-use crate::{Call, Choice, Ways, header::HEADER_BYTES, links, model::Team};
+use crate::{Call, Choice, WaySelection, header::HEADER_BYTES, links, model::Team};
 
 /// The settings of operations at one member; all but the rank have to be the same at all members.
 #[derive(Clone, PartialEq, Debug)]
@@ -14,7 +14,7 @@ pub struct Settings {
     /// Length in bytes of a slot, the header included; more than [`Settings::SLOT_BYTES_MIN`].
     pub slot_bytes: u32,
     /// How ways are chosen.
-    pub ways: Ways,
+    pub ways: WaySelection,
 }
 
 /// Room in the shortest slot.
@@ -27,19 +27,21 @@ impl Settings {
     /// Returns how a call goes.
     pub fn choice(&self, call: &Call) -> Choice {
         match &self.ways {
-            Ways::ByCosts(parameters) => {
+            WaySelection::ByCosts(costs) => {
                 let slot_room_bytes = self.slot_room_bytes();
-                Team { members: self.members, slot_room_bytes, parameters }.choose(call)
+                Team { members: self.members, slot_room_bytes, costs }.choose(call)
             }
-            Ways::ByLength(lengths) => lengths.choose(call, self.members, self.slot_room_bytes()),
+            WaySelection::ByThresholds(thresholds) => {
+                thresholds.choose(call, self.members, self.slot_room_bytes())
+            }
         }
     }
 
     /// Returns the members to which this one is linked, in ascending order: [`links`] with all degrees.
     pub fn links(&self) -> Vec<u32> {
         let degrees = match &self.ways {
-            Ways::ByCosts(_) => crate::model::LINKED_DEGREES.to_vec(),
-            Ways::ByLength(lengths) => vec![lengths.degree],
+            WaySelection::ByCosts(_) => crate::model::LINKED_DEGREES.to_vec(),
+            WaySelection::ByThresholds(thresholds) => vec![thresholds.degree],
         };
         links(self.members, self.rank, &degrees)
     }

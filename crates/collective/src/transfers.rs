@@ -49,7 +49,7 @@ pub(crate) struct Send {
 }
 
 /// What one link carries in one direction, in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lane {
     peer: u32,
     /// Indices of receives, or of sends.
@@ -79,7 +79,7 @@ pub(crate) enum Order {
 }
 
 /// The transfers of one member in one operation, and how far they are.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers {
     receives: Vec<Receive>,
     sends: Vec<Send>,

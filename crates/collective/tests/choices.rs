@@ -1,8 +1,8 @@
 //! Which way is taken: the fastest by the model, whatever the network costs.
 
 use collective::{
-    Call, Choice, HEADER_BYTES, Kind, Op, Reduction, Settings, Type, Way, Ways,
-    model::{Parameters, Team},
+    Call, Choice, HEADER_BYTES, Kind, Op, Reduction, Settings, Type, Way, WaySelection,
+    model::{Team, WriteCosts},
 };
 use proptest::prelude::*;
 
@@ -33,11 +33,11 @@ fn call(kind: Kind, bytes: u64, commutes: bool) -> Call {
 }
 
 /// From a thousandth of the paper's costs to ten times as much.
-fn any_parameters() -> impl Strategy<Value = Parameters> {
+fn any_costs() -> impl Strategy<Value = WriteCosts> {
     let us = |from: f64, to: f64| (from.ln()..to.ln()).prop_map(f64::exp);
     let whole = (us(0.01, 20.0), us(0.01, 20.0), us(0.01, 10.0), us(0.01, 10.0), us(0.01, 20.0));
     let per_byte = (us(1e-5, 0.1), us(1e-6, 0.01), us(1e-6, 0.01));
-    (whole, per_byte, 0.0..16.0_f64).prop_map(|(us, per_byte, members_per_core)| Parameters {
+    (whole, per_byte, 0.0..16.0_f64).prop_map(|(us, per_byte, members_per_core)| WriteCosts {
         transmit_us_per_byte: per_byte.0,
         copy_us_per_byte: per_byte.1,
         fold_us_per_byte: per_byte.2,
@@ -47,7 +47,7 @@ fn any_parameters() -> impl Strategy<Value = Parameters> {
         library_us: us.3,
         work_us: us.4,
         members_per_core,
-        ..Parameters::PAPER
+        ..WriteCosts::PAPER
     })
 }
 
@@ -66,9 +66,9 @@ fn all(team: &Team<'_>, call: &Call) -> Vec<Choice> {
     all
 }
 
-fn taken(members: u32, call: &Call, parameters: &Parameters) -> Choice {
+fn taken(members: u32, call: &Call, costs: &WriteCosts) -> Choice {
     let slot_bytes = ROOM + HEADER_BYTES as u32;
-    let ways = Ways::ByCosts(*parameters);
+    let ways = WaySelection::ByCosts(*costs);
     Settings { members, rank: members / 2, slots: 16, slot_bytes, ways }.choice(call)
 }
 
@@ -82,12 +82,12 @@ proptest! {
         more in 0.0..1.0_f64,
         kind in 0..KINDS.len(),
         commutes: bool,
-        parameters in any_parameters(),
+        costs in any_costs(),
     ) {
         let bytes = ((1_u64 << bits) as f64 * (1.0 + more)) as u64;
         let call = call(KINDS[kind], bytes.min(16 << 20), commutes);
-        let team = Team { members, slot_room_bytes: ROOM, parameters: &parameters };
-        let choice = taken(members, &call, &parameters);
+        let team = Team { members, slot_room_bytes: ROOM, costs: &costs };
+        let choice = taken(members, &call, &costs);
         let taken_us = team.time_us(&call, choice);
         for other in all(&team, &call) {
             let us = team.time_us(&call, other);
@@ -95,26 +95,26 @@ proptest! {
         }
     }
 
-    /// Each member computes it for itself, from parameters that were transmitted.
+    /// Each member computes it for itself, from costs that were transmitted.
     #[test]
     fn all_members_choose_alike(
         members in 2_u32..=1_024,
         bytes in 4..16_u64 << 20,
         kind in 0..KINDS.len(),
-        parameters in any_parameters(),
+        costs in any_costs(),
     ) {
         let call = call(KINDS[kind], bytes, true);
-        prop_assert_eq!(parameters.to_string().parse(), Ok(parameters));
+        prop_assert_eq!(costs.to_string().parse(), Ok(costs));
         // As rank 0 takes them, too.
-        let parameters = Parameters::of_values(parameters.values()).unwrap();
-        let values = parameters.values().map(f32::to_le_bytes).map(f32::from_le_bytes);
-        let other = Parameters::of_values(values);
-        prop_assert_eq!(other, Some(parameters));
+        let costs = WriteCosts::of_values(costs.values()).unwrap();
+        let values = costs.values().map(f32::to_le_bytes).map(f32::from_le_bytes);
+        let other = WriteCosts::of_values(values);
+        prop_assert_eq!(other, Some(costs));
         let rank = members - 1;
         let slot_bytes = ROOM + HEADER_BYTES as u32;
-        let ways = Ways::ByCosts(other.unwrap());
+        let ways = WaySelection::ByCosts(other.unwrap());
         let there = Settings { members, rank, slots: 16, slot_bytes, ways }.choice(&call);
-        prop_assert_eq!(taken(members, &call, &parameters), there);
+        prop_assert_eq!(taken(members, &call, &costs), there);
     }
 }
 
@@ -145,10 +145,10 @@ fn ways_as_text() {
         "Tt=0.01,Tc=0.0027,Ts=2,Tn=1.52,Td=0.6,Tm=1.3,Ta=0,To=0,Tw=3,Mc=0.5",
         "degree=7,exchange=0,long=65536,block=4096",
     ] {
-        assert_eq!(text.parse::<Ways>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<WaySelection>().unwrap().to_string(), text);
     }
     assert_eq!(
-        "block=9".parse::<Ways>().unwrap().to_string(),
+        "block=9".parse::<WaySelection>().unwrap().to_string(),
         "degree=3,exchange=16384,long=131072,block=9"
     );
     for (text, error) in [
@@ -161,16 +161,16 @@ fn ways_as_text() {
         ),
         ("Mc=-1", "\"-1\" is not a time for Mc; use microseconds, such as 0.01"),
     ] {
-        assert_eq!(text.parse::<Ways>().unwrap_err().to_string(), error);
+        assert_eq!(text.parse::<WaySelection>().unwrap_err().to_string(), error);
     }
 }
 
 #[test]
 fn values_of_others_are_checked() {
-    let values = Parameters::PAPER.values();
+    let values = WriteCosts::PAPER.values();
     for (index, value) in [(0, f32::NAN), (3, -0.0), (9, f32::INFINITY), (5, -1.0)] {
         let mut values = values;
         values[index] = value;
-        assert_eq!(Parameters::of_values(values), None);
+        assert_eq!(WriteCosts::of_values(values), None);
     }
 }

@@ -1,8 +1,8 @@
 //! Mismatched calls are detected, and the error names the operation and the member.
 
 use collective::{
-    Call, Difference, Fault, Header, Kind, Lengths, Member, Op, Reduction, Ring, Settings, Type,
-    Ways,
+    Call, Difference, Fault, Header, Kind, Member, Op, Reduction, Ring, Settings, Thresholds, Type,
+    WaySelection,
 };
 use proptest::prelude::*;
 
@@ -10,8 +10,14 @@ use crate::world::World;
 
 fn settings(members: u32, long_bytes: u64) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 16;
-    let lengths = Lengths { degree: 3, exchange_bytes: 40, long_bytes, block_bytes: 20 };
-    Settings { members, rank: 0, slots: 4, slot_bytes, ways: Ways::ByLength(lengths) }
+    let thresholds = Thresholds { degree: 3, exchange_bytes: 40, long_bytes, block_bytes: 20 };
+    Settings {
+        members,
+        rank: 0,
+        slots: 4,
+        slot_bytes,
+        ways: WaySelection::ByThresholds(thresholds),
+    }
 }
 
 /// Runs five broadcasts, of which member `other` calls the third differently. Returns who has found out what, from writes or

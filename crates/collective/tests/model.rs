@@ -3,13 +3,13 @@
 use collective::{
     ReductionTree,
     model::{
-        Bounds, InvalidParameters, PAPER_BLOCK_BYTES, Parameters, allreduce_us, best_degree,
+        Bounds, InvalidWriteCosts, PAPER_BLOCK_BYTES, WriteCosts, allreduce_us, best_degree,
         best_degree_of, broadcast_hop_us, broadcast_us, degrees, reduce_us, two_sided_us,
     },
 };
 use proptest::prelude::*;
 
-const PAPER: &Parameters = &Parameters::PAPER;
+const PAPER: &WriteCosts = &WriteCosts::PAPER;
 
 /// Numbers of members of the paper's figures 11 to 14.
 const MEMBERS: [u32; 5] = [4, 8, 16, 512, 1024];
@@ -62,7 +62,7 @@ fn serial_us(members: u32, degree: u32, bytes: u64) -> f64 {
 fn hop_of_a_broadcast() {
     assert!(is_near(broadcast_hop_us(4, PAPER_BLOCK_BYTES, PAPER), 9.0, 0.01));
     // 1.3 + 0.6 + 2 (2 + 1.52) + 3,072 * 2 * 0.0027 + 4,096 * 0.01 + 2 blocks of 8.3.
-    let acknowledged = Parameters { acknowledge_us: 8.3, ..*PAPER };
+    let acknowledged = WriteCosts { acknowledge_us: 8.3, ..*PAPER };
     let hop_us = broadcast_hop_us(4096, PAPER_BLOCK_BYTES, &acknowledged);
     assert!(is_near(hop_us, 8.94 + 16.5888 + 40.96 + 16.6, 1e-9), "{hop_us}");
     assert_eq!(
@@ -78,9 +78,9 @@ fn hop_of_a_broadcast() {
 /// Section 6.1.1, by block sizes with the flag.
 #[test]
 fn block_sizes_of_a_broadcast() {
-    let acknowledged = |us| Parameters { acknowledge_us: us, ..*PAPER };
-    let best = |bytes, parameters: &Parameters| {
-        let hop_us = |&size: &u64| broadcast_hop_us(bytes, size - 1, parameters);
+    let acknowledged = |us| WriteCosts { acknowledge_us: us, ..*PAPER };
+    let best = |bytes, costs: &WriteCosts| {
+        let hop_us = |&size: &u64| broadcast_hop_us(bytes, size - 1, costs);
         let sizes = [1025, 2049, 3073, 4097];
         sizes.into_iter().min_by(|a, b| hop_us(a).total_cmp(&hop_us(b))).expect("four")
     };
@@ -239,7 +239,7 @@ fn degrees_are_those_of_the_paper() {
 
 #[test]
 fn folds_count_once_a_step_at_best_and_per_sender_at_worst() {
-    let folding = Parameters { fold_us_per_byte: 0.001, ..*PAPER };
+    let folding = WriteCosts { fold_us_per_byte: 0.001, ..*PAPER };
     let added = |degree| {
         let (with, without) =
             (reduce_us(16, degree, 1000, &folding), reduce_us(16, degree, 1000, PAPER));
@@ -250,7 +250,7 @@ fn folds_count_once_a_step_at_best_and_per_sender_at_worst() {
         assert!(is_near(best, best_us, 1e-9) && is_near(worst, worst_us, 1e-9), "degree {degree}");
     }
     // Folds longer than transmission are what each contribution waits for.
-    let slow = Parameters { fold_us_per_byte: 0.1, ..*PAPER };
+    let slow = WriteCosts { fold_us_per_byte: 0.1, ..*PAPER };
     let us = reduce_us(4, 3, 1000, &slow).best_us;
     assert!(is_near(us, 5.4 + 8.94 + 10.0 + 2.0 * 100.0 + 100.0, 1e-9), "{us}");
 }
@@ -258,25 +258,25 @@ fn folds_count_once_a_step_at_best_and_per_sender_at_worst() {
 #[test]
 fn parameters_as_text() {
     assert_eq!(
-        Parameters::PAPER.to_string(),
+        WriteCosts::PAPER.to_string(),
         "Tt=0.01,Tc=0.0027,Ts=2,Tn=1.52,Td=0.6,Tm=1.3,Ta=0,To=0,Tw=0,Mc=1"
     );
-    let fitted: Parameters = "To=0.5, Tt=1e-4".parse().expect("parameters");
-    let expected = Parameters { transmit_us_per_byte: 1e-4, fold_us_per_byte: 0.5, ..*PAPER };
+    let fitted: WriteCosts = "To=0.5, Tt=1e-4".parse().expect("costs");
+    let expected = WriteCosts { transmit_us_per_byte: 1e-4, fold_us_per_byte: 0.5, ..*PAPER };
     assert_eq!(fitted, expected);
-    let error = |text: &str| text.parse::<Parameters>().expect_err(text);
-    assert_eq!(error("Tx=1"), InvalidParameters::Unknown("Tx=1".into()));
-    assert_eq!(error(""), InvalidParameters::Unknown(String::new()));
-    assert_eq!(error("Tt=1,Tt=1"), InvalidParameters::Twice("Tt"));
+    let error = |text: &str| text.parse::<WriteCosts>().expect_err(text);
+    assert_eq!(error("Tx=1"), InvalidWriteCosts::Unknown("Tx=1".into()));
+    assert_eq!(error(""), InvalidWriteCosts::Unknown(String::new()));
+    assert_eq!(error("Tt=1,Tt=1"), InvalidWriteCosts::Twice("Tt"));
     for value in ["", "-1", "NaN", "inf", "2us"] {
-        let expected = InvalidParameters::Value { symbol: "Ts", value: value.to_owned() };
+        let expected = InvalidWriteCosts::Value { symbol: "Ts", value: value.to_owned() };
         assert_eq!(error(&format!("Tt=1,Ts={value}")), expected);
     }
 }
 
-fn any_parameters() -> impl Strategy<Value = Parameters> {
+fn any_costs() -> impl Strategy<Value = WriteCosts> {
     (prop::array::uniform4(0.0..0.1_f64), prop::array::uniform4(0.0..10.0_f64)).prop_map(
-        |(per_byte, us)| Parameters {
+        |(per_byte, us)| WriteCosts {
             transmit_us_per_byte: per_byte[0],
             copy_us_per_byte: per_byte[1],
             fold_us_per_byte: per_byte[2],
@@ -285,7 +285,7 @@ fn any_parameters() -> impl Strategy<Value = Parameters> {
             adapter_us: us[1],
             post_us: us[2],
             library_us: us[3],
-            ..Parameters::PAPER
+            ..WriteCosts::PAPER
         },
     )
 }
@@ -293,23 +293,23 @@ fn any_parameters() -> impl Strategy<Value = Parameters> {
 proptest! {
     #[test]
     fn any_network(
-        parameters in any_parameters(),
+        costs in any_costs(),
         members in 1_u32..70_000,
         degree in 1_u32..100,
         bytes in 0_u64..100_000,
     ) {
-        let us = |bytes| reduce_us(members, degree, bytes, &parameters);
+        let us = |bytes| reduce_us(members, degree, bytes, &costs);
         let (now, longer) = (us(bytes), us(bytes + 1));
         let rounding = 1.0 + 1e-12;
         prop_assert!(0.0 <= now.best_us && now.best_us <= now.worst_us * rounding);
         prop_assert!(now.best_us <= longer.best_us && now.worst_us <= longer.worst_us);
-        let best = best_degree(members, bytes, &parameters);
+        let best = best_degree(members, bytes, &costs);
         prop_assert!(degrees(members).any(|degree| degree == best));
-        let least_us = reduce_us(members, best, bytes, &parameters).worst_us;
+        let least_us = reduce_us(members, best, bytes, &costs).worst_us;
         for degree in degrees(members) {
-            prop_assert!(least_us <= reduce_us(members, degree, bytes, &parameters).worst_us);
+            prop_assert!(least_us <= reduce_us(members, degree, bytes, &costs).worst_us);
         }
-        let text = parameters.to_string();
-        prop_assert_eq!(text.parse::<Parameters>(), Ok(parameters));
+        let text = costs.to_string();
+        prop_assert_eq!(text.parse::<WriteCosts>(), Ok(costs));
     }
 }

@@ -1,6 +1,8 @@
 //! Operations of all kinds, in any order of events: results, order of folds, and slots that are used again.
 
-use collective::{ALL_PAIRS_MAX, Call, Kind, Lengths, Settings, Way, Ways, model::Parameters};
+use collective::{
+    ALL_PAIRS_MAX, Call, Kind, Settings, Thresholds, Way, WaySelection, model::WriteCosts,
+};
 use proptest::prelude::*;
 
 use crate::world::{Dice, ELEMENT_BYTES, World, blends, maps, sums};
@@ -20,15 +22,17 @@ const ROOTED: [Kind; 4] = [Kind::Broadcast, Kind::Reduce, Kind::Scatter, Kind::G
 
 fn settings(members: u32, slots: u32, degree: u32) -> Settings {
     let slot_bytes = Settings::SLOT_BYTES_MIN + 21;
-    let lengths = Lengths { degree, exchange_bytes: 0, long_bytes: u64::MAX, block_bytes: 1 };
-    Settings { members, rank: 0, slots, slot_bytes, ways: Ways::ByLength(lengths) }
+    let thresholds = Thresholds { degree, exchange_bytes: 0, long_bytes: u64::MAX, block_bytes: 1 };
+    Settings { members, rank: 0, slots, slot_bytes, ways: WaySelection::ByThresholds(thresholds) }
 }
 
 /// The same with other lengths.
-fn with(settings: Settings, change: impl FnOnce(&mut Lengths)) -> Settings {
-    let Ways::ByLength(mut lengths) = settings.ways else { unreachable!("set above") };
-    change(&mut lengths);
-    Settings { ways: Ways::ByLength(lengths), ..settings }
+fn with(settings: Settings, change: impl FnOnce(&mut Thresholds)) -> Settings {
+    let WaySelection::ByThresholds(mut thresholds) = settings.ways else {
+        unreachable!("set above")
+    };
+    change(&mut thresholds);
+    Settings { ways: WaySelection::ByThresholds(thresholds), ..settings }
 }
 
 /// Elements are longer than the least room of a slot allows to be cut anywhere.
@@ -173,14 +177,14 @@ fn parts_in_blocks_with_every_number_of_members_and_root() {
 #[test]
 fn results_are_the_same_at_all_members_and_in_all_runs() {
     for members in [2, 3, 5, 8, 13] {
-        let by_costs = |text: &str| Ways::ByCosts(text.parse::<Parameters>().unwrap());
-        let lengths =
-            Lengths { degree: 3, exchange_bytes: 0, long_bytes: u64::MAX, block_bytes: 32 };
+        let by_costs = |text: &str| WaySelection::ByCosts(text.parse::<WriteCosts>().unwrap());
+        let thresholds =
+            Thresholds { degree: 3, exchange_bytes: 0, long_bytes: u64::MAX, block_bytes: 32 };
         for ways in [
-            Ways::ByLength(lengths),
-            Ways::ByLength(Lengths { exchange_bytes: 1 << 20, ..lengths }),
-            Ways::ByLength(Lengths { long_bytes: 1, ..lengths }),
-            Ways::ByLength(Lengths { long_bytes: 900, ..lengths }),
+            WaySelection::ByThresholds(thresholds),
+            WaySelection::ByThresholds(Thresholds { exchange_bytes: 1 << 20, ..thresholds }),
+            WaySelection::ByThresholds(Thresholds { long_bytes: 1, ..thresholds }),
+            WaySelection::ByThresholds(Thresholds { long_bytes: 900, ..thresholds }),
             by_costs("Tt=0.01"),
             by_costs("Tt=1"),
         ] {
@@ -233,14 +237,14 @@ proptest! {
     fn any_costs(members in 1_u32..20, byte in 0.0..20.0_f64, fold in 0.0..2.0_f64, seed: u64) {
         let mut dice = Dice(seed);
         let calls: Vec<Call> = (0..20).map(|_| any_call(&mut dice, members)).collect();
-        let costs = Parameters {
+        let costs = WriteCosts {
             transmit_us_per_byte: byte,
             fold_us_per_byte: fold,
             work_us: 1.0,
             members_per_core: (seed % 4) as f64,
-            ..Parameters::PAPER
+            ..WriteCosts::PAPER
         };
-        run(&Settings { ways: Ways::ByCosts(costs), ..settings(members, 3, 3) }, &calls, 4, seed);
+        run(&Settings { ways: WaySelection::ByCosts(costs), ..settings(members, 3, 3) }, &calls, 4, seed);
     }
 }
 

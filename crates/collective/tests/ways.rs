@@ -1,20 +1,20 @@
 //! Which way an operation goes, and what the ways cost that the paper does not have.
 
 use collective::{
-    Call, Choice, Chunks, Function, HEADER_BYTES, Halving, Kind, Lengths, Op, Partners, Reduction,
-    RingRounds, Settings, Type, Way, Ways,
+    Call, Choice, Chunks, Function, HEADER_BYTES, Halving, Kind, Op, Partners, Reduction,
+    RingRounds, Settings, Thresholds, Type, Way, WaySelection,
     model::{
-        Bounds, Parameters, Team, broadcast_us, chain_allreduce_us, circulant_us, direct_us,
+        Bounds, Team, WriteCosts, broadcast_us, chain_allreduce_us, circulant_us, direct_us,
         exchange_us, halving_allgather_us, halving_allreduce_us, halving_reduce_scatter_us,
         line_reduce_us, ring_allgather_us, ring_allreduce_us, ring_reduce_scatter_us, scatter_us,
     },
 };
 use proptest::prelude::*;
 
-const PAPER: &Parameters = &Parameters::PAPER;
+const PAPER: &WriteCosts = &WriteCosts::PAPER;
 const KIB: u64 = 1 << 10;
 
-fn settings(members: u32, ways: Ways) -> Settings {
+fn settings(members: u32, ways: WaySelection) -> Settings {
     let slot_bytes = 32 * KIB as u32 + HEADER_BYTES as u32;
     Settings { members, rank: 0, slots: 16, slot_bytes, ways }
 }
@@ -25,12 +25,12 @@ fn call(kind: Kind, bytes: u64) -> Call {
 }
 
 fn way(kind: Kind, members: u32, bytes: u64) -> String {
-    let settings = settings(members, Ways::ByLength(Lengths::default()));
+    let settings = settings(members, WaySelection::ByThresholds(Thresholds::default()));
     settings.choice(&call(kind, bytes)).way.to_string()
 }
 
-fn team(members: u32, parameters: &Parameters) -> Team<'_> {
-    Team { members, slot_room_bytes: 32 * KIB as u32, parameters }
+fn team(members: u32, costs: &WriteCosts) -> Team<'_> {
+    Team { members, slot_room_bytes: 32 * KIB as u32, costs }
 }
 
 fn time(way: Way, kind: Kind, members: u32, bytes: u64) -> Bounds {
@@ -96,7 +96,7 @@ fn ways_by_length_and_members() {
     let keep_left = Function::new("left", 1, |_, _| ()).unwrap();
     for kind in [Kind::AllReduce, Kind::Reduce, Kind::ReduceScatter] {
         let call = Call::of(kind, 0, 128 * KIB, Some(&keep_left.clone().into()));
-        let ways = Ways::ByLength(Lengths::default());
+        let ways = WaySelection::ByThresholds(Thresholds::default());
         assert_eq!(settings(4, ways).choice(&call).way, Way::Chain);
     }
 }
@@ -214,7 +214,7 @@ fn rounds_of_a_ring_fold_each_chunk_once_at_each_member() {
     }
 }
 
-/// With the paper's parameters a word takes 8.94 us, and 1,000 B 10 us on the wire.
+/// With the paper's costs a word takes 8.94 us, and 1,000 B 10 us on the wire.
 #[test]
 fn times_by_hand() {
     let two_steps_us = 2.0 * (8.94 + 10.0 + 2.0 * 2.7);
@@ -240,7 +240,7 @@ fn times_by_hand() {
         8.94 + 5.0 * 20.0 + 9.0 * 2.0 + 9.94,
         8.94 + 60.0 * 9.94
     ));
-    let folding = &Parameters { fold_us_per_byte: 0.02, ..*PAPER };
+    let folding = &WriteCosts { fold_us_per_byte: 0.02, ..*PAPER };
     assert!(is_near(
         line_reduce_us(3, 2000, 1000, folding),
         8.94 + 2.0 * 38.94 + 20.0,
@@ -347,7 +347,7 @@ proptest! {
         block in 1..1_u64 << 20,
         fold in 0.0..0.1_f64,
     ) {
-        let parameters = &Parameters { fold_us_per_byte: fold, ..*PAPER };
+        let costs = &WriteCosts { fold_us_per_byte: fold, ..*PAPER };
         let ways = [
             circulant_us,
             ring_allreduce_us,
@@ -361,12 +361,12 @@ proptest! {
             direct_us,
         ];
         for (index, way) in ways.into_iter().enumerate() {
-            let (now, longer) = (way(members, bytes, block, parameters), way(members, bytes + 1, block, parameters));
+            let (now, longer) = (way(members, bytes, block, costs), way(members, bytes + 1, block, costs));
             let rounding = 1.0 + 1e-12;
             prop_assert!(now.best_us <= now.worst_us * rounding, "{index}: {now:?}");
             prop_assert!(now.best_us <= longer.best_us * rounding, "{index}: {now:?} {longer:?}");
             prop_assert!(now.worst_us <= longer.worst_us * rounding, "{index}: {now:?} {longer:?}");
-            let more_members = way(members + 1, bytes, block, parameters);
+            let more_members = way(members + 1, bytes, block, costs);
             let is_divided = [1, 4].contains(&index);
             // With more members chunks may fit into fewer blocks.
             prop_assert!(is_divided || now.best_us <= more_members.best_us * rounding, "{index}");

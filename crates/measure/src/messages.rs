@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr};
 
 use files::GroupTerms;
-use rdmc::{Error, Lengths, TeamSettings, Ways};
+use rdmc::{Error, TeamSettings, Thresholds, WaySelection};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{CollectivePlan, reach::Reach};
@@ -66,7 +66,7 @@ impl MeasureCollective {
         let settings = TeamSettings::new(self.number, self.addresses.clone(), self.rank);
         match self.plan.degree {
             // By trees, also where an exchange has fewer steps.
-            Some(degree) => settings.ways(Ways::ByLength(Lengths::trees(degree))),
+            Some(degree) => settings.ways(WaySelection::ByThresholds(Thresholds::trees(degree))),
             None => settings,
         }
     }

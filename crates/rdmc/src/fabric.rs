@@ -2,7 +2,7 @@
 
 use std::{fmt, net::SocketAddr, num::NonZeroUsize, str::FromStr, thread};
 
-use collective::model::Parameters;
+use collective::model::WriteCosts;
 
 use plan::costs::{Costs, Machine, Network};
 
@@ -66,19 +66,19 @@ impl Fabric {
     /// Returns the costs by which a team chooses the ways of its operations, where rank 0 runs here: those of the kind of network,
     /// and how many of the members, which are at these addresses, share each of this machine's processors. `shares_memory`: whether members of one machine
     /// share memory instead of using [`Fabric::Tcp`].
-    pub fn team_costs(&self, members: &[SocketAddr], shares_memory: bool) -> Parameters {
+    pub fn team_costs(&self, members: &[SocketAddr], shares_memory: bool) -> WriteCosts {
         let here = members.first().map(SocketAddr::ip);
         let together = members.iter().filter(|member| Some(member.ip()) == here).count();
         let is_local = together == members.len();
         let costs = match self {
-            Self::Tcp if is_local && shares_memory => Parameters::SHARED_MEMORY,
-            Self::Tcp if is_local => Parameters::TCP_LOCAL,
-            Self::Tcp => Parameters::TCP,
-            Self::Libfabric { provider, .. } if provider == "shm" => Parameters::SHARED_MEMORY,
-            Self::Libfabric { .. } => Parameters::DEVICE,
+            Self::Tcp if is_local && shares_memory => WriteCosts::SHARED_MEMORY,
+            Self::Tcp if is_local => WriteCosts::TCP_LOCAL,
+            Self::Tcp => WriteCosts::TCP,
+            Self::Libfabric { provider, .. } if provider == "shm" => WriteCosts::SHARED_MEMORY,
+            Self::Libfabric { .. } => WriteCosts::DEVICE,
         };
         let members_per_core = together as f64 / f64::from(processors());
-        Parameters { members_per_core, ..costs }
+        WriteCosts { members_per_core, ..costs }
     }
 
     /// Returns the properties of this machine that its members share, for [`Fabric::costs_of_one_machine`].

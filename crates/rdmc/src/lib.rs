@@ -143,8 +143,8 @@ mod worker;
 
 pub use application::{Application, Incoming};
 pub use collective::{
-    Element, FoldError, Function, InvalidFunction, Lengths, Op, Type, Unsupported, Ways, bf16, f16,
-    fold, model::Parameters,
+    Element, FoldError, Function, InvalidFunction, Op, Thresholds, Type, Unsupported, WaySelection,
+    bf16, f16, fold, model::WriteCosts,
 };
 pub use completion::CompletionMode;
 pub use context::Context;

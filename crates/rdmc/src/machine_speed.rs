@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use collective::{Op, Reduction, Type, model::Parameters};
+use collective::{Op, Reduction, Type, model::WriteCosts};
 
 /// The length of what is copied and folded: fits into a processor's own caches, as the pieces of a long message do.
 const MEMORY_BYTES: usize = 64 << 10;
@@ -33,7 +33,7 @@ struct MachineSpeed {
 
 /// Returns costs with this machine's times in place of those of the machine on which they were adjusted. The first call in a
 /// process measures, for some tenths of a millisecond.
-pub(crate) fn measured(costs: Parameters) -> Parameters {
+pub(crate) fn measured(costs: WriteCosts) -> WriteCosts {
     static HERE: OnceLock<MachineSpeed> = OnceLock::new();
     HERE.get_or_init(MachineSpeed::measure).applied_to(costs)
 }
@@ -56,9 +56,9 @@ impl MachineSpeed {
     }
 
     /// What a processor does for a write is in proportion to a system call that sends.
-    fn applied_to(self, costs: Parameters) -> Parameters {
-        let slowness = self.send_us.map_or(1.0, |us| us / Parameters::TCP_LOCAL.post_us);
-        Parameters {
+    fn applied_to(self, costs: WriteCosts) -> WriteCosts {
+        let slowness = self.send_us.map_or(1.0, |us| us / WriteCosts::TCP_LOCAL.post_us);
+        WriteCosts {
             copy_us_per_byte: self.copy_us_per_byte,
             fold_us_per_byte: self.fold_us_per_byte,
             post_us: costs.post_us * slowness,
@@ -112,26 +112,26 @@ mod tests {
         let slow = MachineSpeed {
             copy_us_per_byte: 0.5,
             fold_us_per_byte: 0.25,
-            send_us: Some(2.0 * Parameters::TCP_LOCAL.post_us),
+            send_us: Some(2.0 * WriteCosts::TCP_LOCAL.post_us),
         };
-        let costs = slow.applied_to(Parameters::DEVICE);
-        let Parameters { post_us, library_us, work_us, .. } = Parameters::DEVICE;
+        let costs = slow.applied_to(WriteCosts::DEVICE);
+        let WriteCosts { post_us, library_us, work_us, .. } = WriteCosts::DEVICE;
         assert_eq!((costs.copy_us_per_byte, costs.fold_us_per_byte), (0.5, 0.25));
         assert_eq!(
             (costs.post_us, costs.library_us, costs.work_us),
             (2.0 * post_us, 2.0 * library_us, 2.0 * work_us)
         );
         // The network's own part does not change.
-        assert_eq!(costs.dma_start_us, Parameters::DEVICE.dma_start_us);
+        assert_eq!(costs.dma_start_us, WriteCosts::DEVICE.dma_start_us);
         let unknown = MachineSpeed { send_us: None, ..slow };
-        assert_eq!(unknown.applied_to(Parameters::TCP).post_us, Parameters::TCP.post_us);
+        assert_eq!(unknown.applied_to(WriteCosts::TCP).post_us, WriteCosts::TCP.post_us);
     }
 
     #[test]
     fn what_is_measured_here_is_valid() {
-        let costs = measured(Parameters::TCP);
+        let costs = measured(WriteCosts::TCP);
         assert!(costs.are_valid(), "{costs}");
         assert!(costs.post_us > 0.0 && costs.copy_us_per_byte > 0.0, "{costs}");
-        assert_eq!(costs, measured(Parameters::TCP), "measured once");
+        assert_eq!(costs, measured(WriteCosts::TCP), "measured once");
     }
 }

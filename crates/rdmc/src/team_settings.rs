@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, thread, time::Duration};
 
-use collective::Ways;
+use collective::WaySelection;
 use team::WriteEnds;
 
 use crate::{Fabric, machine_speed};
@@ -26,7 +26,7 @@ pub struct TeamSettings {
     /// How the algorithm of each operation is chosen: a tree, exchanges, or blocks of some length. `None`, the default: the fastest
     /// by a cost model, with the costs of rank 0's network at all members. Those that depend on the machine and the distance are
     /// measured when the team is created.
-    pub ways: Option<Ways>,
+    pub ways: Option<WaySelection>,
     /// How this member detects that a slot in its memory was written.
     pub ends: WriteEnds,
     /// The time limit for creating the team; `None`, the default: [`crate::ContextSettings::connect_timeout`].
@@ -66,7 +66,7 @@ impl TeamSettings {
 
     /// Sets [`TeamSettings::ways`].
     #[must_use]
-    pub fn ways(mut self, ways: Ways) -> Self {
+    pub fn ways(mut self, ways: WaySelection) -> Self {
         self.ways = Some(ways);
         self
     }
@@ -95,7 +95,11 @@ impl TeamSettings {
         made.takes_costs = self.ways.is_none();
         made.core.ways = self.ways.unwrap_or_else(|| {
             let costs = fabric.team_costs(&self.members, shares_memory);
-            Ways::ByCosts(if self.rank == 0 { machine_speed::measured(costs) } else { costs })
+            WaySelection::ByCosts(if self.rank == 0 {
+                machine_speed::measured(costs)
+            } else {
+                costs
+            })
         });
         made.probed = self.probed(&made.links());
         made

@@ -1,6 +1,6 @@
 //! Errors of a team's calls.
 
-use collective::{Kind, model::Parameters};
+use collective::{Kind, model::WriteCosts};
 use engine::OutOfRange;
 use transport::{LeaseError, PostError};
 
@@ -21,7 +21,7 @@ pub enum Error {
     OutOfRange(#[from] OutOfRange),
     /// Costs that are negative or no numbers.
     #[error("the costs {0} are not all finite and at least 0")]
-    Costs(Parameters),
+    Costs(WriteCosts),
     /// An operation was called before this member had received how ways are chosen.
     #[error("rank 0 has not yet sent how ways are chosen")]
     NotTold,

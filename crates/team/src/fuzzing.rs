@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use collective::{
-    Call, HEADER_BYTES, Header, Kind, Lengths, Op, Reduction, Ring, Type, Ways, model::Parameters,
+    Call, HEADER_BYTES, Header, Kind, Op, Reduction, Ring, Thresholds, Type, WaySelection,
+    model::WriteCosts,
 };
 use transport::{
     CONTROL_BYTES_MAX, Completion, EndpointId, OneSidedWrites, Region, Token, Transport,
@@ -101,7 +102,7 @@ impl Scene {
         let probed = takes_costs.then_some(1);
         let mut settings = TeamSettings { ends, takes_costs, probed, ..settings(rank) };
         if takes_costs {
-            settings.core.ways = Ways::ByCosts(Parameters::PAPER);
+            settings.core.ways = WaySelection::ByCosts(WriteCosts::PAPER);
         }
         let team = Team::new(own, settings, links).expect("all links are there");
         Self { net, team, neighbours, called: 0, failure: None }
@@ -219,8 +220,8 @@ impl Scene {
 fn settings(rank: u32) -> TeamSettings {
     let mut settings = TeamSettings::new(1, MEMBERS, rank);
     (settings.core.slots, settings.core.slot_bytes) = (SLOTS, SLOT_BYTES);
-    let lengths = Lengths { degree: 3, exchange_bytes: 0, long_bytes: 64, block_bytes: 24 };
-    settings.core.ways = Ways::ByLength(lengths);
+    let thresholds = Thresholds { degree: 3, exchange_bytes: 0, long_bytes: 64, block_bytes: 24 };
+    settings.core.ways = WaySelection::ByThresholds(thresholds);
     settings
 }
 
@@ -284,7 +285,7 @@ mod tests {
         let byes: Vec<u8> = (0..4).flat_map(byes).collect();
         let leaves = [&broadcast[..], &byes, &[11, 0]].concat();
         // The broadcast, once it has received how ways are chosen.
-        let costs = Word::Costs(Parameters::PAPER).encode();
+        let costs = Word::Costs(WriteCosts::PAPER).encode();
         let costs = [&[0, 0, costs.len() as u8], &costs[..]].concat();
         let told = [&[136], &others[..], &costs, &broadcast[1 + others.len()..]].concat();
         // Rank 0's, after it has measured the time of a write.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use collective::{Call, HEADER_BYTES, MEMBERS_MAX, Reduction, Settings, Ways, model::Parameters};
+use collective::{
+    Call, HEADER_BYTES, MEMBERS_MAX, Reduction, Settings, WaySelection, model::WriteCosts,
+};
 use engine::check_range;
 
 use crate::{Error, PlantedBug, WriteEnds};
@@ -38,7 +40,7 @@ impl TeamSettings {
             rank,
             slots: 16,
             slot_bytes: (32 << 10) + HEADER_BYTES as u32,
-            ways: Ways::ByCosts(Parameters::TCP),
+            ways: WaySelection::ByCosts(WriteCosts::TCP),
         };
         Self {
             number,
@@ -61,13 +63,13 @@ impl TeamSettings {
         check_range("slots", core.slots, 1..=4096)?;
         check_range("slot_bytes", core.slot_bytes, Settings::SLOT_BYTES_MIN..=1 << 20)?;
         match &core.ways {
-            Ways::ByLength(lengths) => {
-                check_range("block_bytes", lengths.block_bytes, 1..=1 << 30)?;
-                check_range("degree", lengths.degree, 1..=MEMBERS_MAX)?;
+            WaySelection::ByThresholds(thresholds) => {
+                check_range("block_bytes", thresholds.block_bytes, 1..=1 << 30)?;
+                check_range("degree", thresholds.degree, 1..=MEMBERS_MAX)?;
                 Ok(())
             }
-            Ways::ByCosts(parameters) if parameters.are_valid() => Ok(()),
-            Ways::ByCosts(parameters) => Err(Error::Costs(*parameters)),
+            WaySelection::ByCosts(costs) if costs.are_valid() => Ok(()),
+            WaySelection::ByCosts(costs) => Err(Error::Costs(*costs)),
         }
     }
 

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use collective::{Call, Contents, Effect, Fault, Kind, Member, Reduction, Ways, model::Parameters};
+use collective::{
+    Call, Contents, Effect, Fault, Kind, Member, Reduction, WaySelection, model::WriteCosts,
+};
 use engine::{FailureKind, Notice};
 use transport::{Completion, EndpointId, PostError, Region, Token, Transport, Waker};
 
@@ -627,9 +629,9 @@ impl<T: Transport> Team<T> {
     }
 
     /// Takes the costs by which all choose ways, rounded as they are transmitted, and passes them on.
-    fn take_costs(&mut self, costs: Parameters) {
-        let costs = Parameters::of_values(costs.values()).unwrap_or(costs);
-        self.core.set_ways(Ways::ByCosts(costs));
+    fn take_costs(&mut self, costs: WriteCosts) {
+        let costs = WriteCosts::of_values(costs.values()).unwrap_or(costs);
+        self.core.set_ways(WaySelection::ByCosts(costs));
         self.told.children().into_iter().for_each(|child| self.tell(child, &Word::Costs(costs)));
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use collective::{BroadcastTree, Fault, Ways, model::Parameters};
+use collective::{BroadcastTree, Fault, WaySelection, model::WriteCosts};
 
 use crate::{Error, TeamSettings};
 
@@ -20,7 +20,7 @@ pub(crate) struct Told {
 /// Rank 0's measurement of the time of a write.
 struct Probing {
     member: u32,
-    costs: Parameters,
+    costs: WriteCosts,
     left: u32,
     sent_at: Duration,
     /// Of a word and its answer.
@@ -32,7 +32,7 @@ pub(crate) enum Probed {
     /// It sends another probe.
     Again,
     /// It takes these costs.
-    Costs(Parameters),
+    Costs(WriteCosts),
 }
 
 impl Told {
@@ -52,9 +52,11 @@ impl Told {
     }
 
     /// Returns the costs that rank 0 tells others; at others `None`.
-    pub(crate) fn own(settings: &TeamSettings) -> Option<Parameters> {
+    pub(crate) fn own(settings: &TeamSettings) -> Option<WriteCosts> {
         match settings.core.ways {
-            Ways::ByCosts(costs) if settings.takes_costs && settings.core.rank == 0 => Some(costs),
+            WaySelection::ByCosts(costs) if settings.takes_costs && settings.core.rank == 0 => {
+                Some(costs)
+            }
             _ => None,
         }
     }

@@ -1,6 +1,6 @@
 //! Control words between linked members.
 
-use collective::{Call, HEADER_BYTES, Header, Ring, model::Parameters};
+use collective::{Call, HEADER_BYTES, Header, Ring, model::WriteCosts};
 use engine::{Fields, Notice};
 
 use crate::ends::Marks;
@@ -13,7 +13,7 @@ pub(crate) enum Word {
     /// This member has seen this many writes to each ring, and waits in its transport for the next one.
     Sleeps { seen: [u64; 2] },
     /// Rank 0's costs, by which all choose ways.
-    Costs(Parameters),
+    Costs(WriteCosts),
     /// Rank 0 measures how long a word takes to a member, which returns the same word.
     Probe,
     /// There are writes that a sleeping member had not seen.
@@ -85,11 +85,11 @@ impl Word {
             WAKE => Self::Wake,
             PROBE => Self::Probe,
             COSTS => {
-                let mut values = [0.0; Parameters::COUNT];
+                let mut values = [0.0; WriteCosts::COUNT];
                 for value in &mut values {
                     *value = f32::from_le_bytes(fields.array()?);
                 }
-                Self::Costs(Parameters::of_values(values)?)
+                Self::Costs(WriteCosts::of_values(values)?)
             }
             FREED => {
                 let ring = fields.u8()?;
@@ -147,7 +147,7 @@ mod tests {
             Word::Sleeps { seen: [1 << 40, 3] },
             Word::Wake,
             Word::Probe,
-            Word::Costs(Parameters::of_values(Parameters::PAPER.values()).unwrap()),
+            Word::Costs(WriteCosts::of_values(WriteCosts::PAPER.values()).unwrap()),
             Word::Freed { ring: Ring::Up, count: 7 },
             Word::Freed { ring: Ring::Down, count: u64::MAX },
             Word::Grant { operation: 6, call, blocks: 9 },

@@ -3,8 +3,8 @@
 use std::{ops::Range, time::Duration};
 
 use collective::{
-    Call, Function, Kind, Lengths, Op, Reduction, Type, Ways,
-    model::{Parameters, Team as Model},
+    Call, Function, Kind, Op, Reduction, Thresholds, Type, WaySelection,
+    model::{Team as Model, WriteCosts},
 };
 use engine::FailureKind;
 use proptest::prelude::*;
@@ -201,14 +201,14 @@ fn long(settings: &mut TeamSettings) {
     set(settings, |it| (it.long_bytes, it.block_bytes) = (400, 136));
 }
 
-/// Changes the lengths by which ways are chosen.
-fn set(settings: &mut TeamSettings, change: impl FnOnce(&mut Lengths)) {
-    let mut lengths = match settings.core.ways {
-        Ways::ByLength(lengths) => lengths,
-        Ways::ByCosts(_) => Lengths::default(),
+/// Changes the thresholds by which ways are chosen.
+fn set(settings: &mut TeamSettings, change: impl FnOnce(&mut Thresholds)) {
+    let mut thresholds = match settings.core.ways {
+        WaySelection::ByThresholds(thresholds) => thresholds,
+        WaySelection::ByCosts(_) => Thresholds::default(),
     };
-    change(&mut lengths);
-    settings.core.ways = Ways::ByLength(lengths);
+    change(&mut thresholds);
+    settings.core.ways = WaySelection::ByThresholds(thresholds);
 }
 
 #[test]
@@ -300,13 +300,13 @@ fn a_dead_member_is_named_at_all_others() {
 }
 
 /// Costs of a network where bytes take long.
-const DEAR: Parameters = Parameters { transmit_us_per_byte: 5.0, ..Parameters::PAPER };
+const DEAR: WriteCosts = WriteCosts { transmit_us_per_byte: 5.0, ..WriteCosts::PAPER };
 
 /// Settings by which only rank 0 has these costs.
 fn told(settings: &mut TeamSettings) {
     settings.takes_costs = true;
     if settings.core.rank == 0 {
-        settings.core.ways = Ways::ByCosts(DEAR);
+        settings.core.ways = WaySelection::ByCosts(DEAR);
     }
 }
 
@@ -326,13 +326,13 @@ fn all_choose_by_the_costs_of_rank_0() {
             let long: Vec<bool> = (0..members).map(long).collect();
             assert!(long.iter().all(|&it| it == long[0]), "{members} members, {bytes} B");
             let call = Call::folding(Kind::AllReduce, 0, bytes, &sum());
-            let is_long = |parameters: &Parameters| {
+            let is_long = |costs: &WriteCosts| {
                 let slot_room_bytes = 32 << 10;
-                Model { members, slot_room_bytes, parameters }.choose(&call).way.is_long()
+                Model { members, slot_room_bytes, costs }.choose(&call).way.is_long()
             };
             assert_eq!(long[0], is_long(&DEAR), "{members} members, {bytes} B");
             // What the other members have of their own is not used.
-            differ |= long[0] != is_long(&Parameters::TCP);
+            differ |= long[0] != is_long(&WriteCosts::TCP);
             check(&mut world, operation, self::call(Kind::AllReduce, 0, bytes));
         }
     }
@@ -374,8 +374,8 @@ fn rank_0_measures_how_long_a_write_takes() {
         let mut world = World::over(net, members, probed);
         assert!(matches!(world.start(0, self::call(Kind::Barrier, 0, 0)), Err(Error::NotTold)));
         world.run(Duration::from_secs(1));
-        let parameters = &Parameters::TCP.with_hop_us(hop_us as f64);
-        let chosen = Model { members, slot_room_bytes: 32 << 10, parameters }.choose(&call);
+        let costs = &WriteCosts::TCP.with_hop_us(hop_us as f64);
+        let chosen = Model { members, slot_room_bytes: 32 << 10, costs }.choose(&call);
         for rank in 0..members {
             let is_long = world.team(rank).is_long(Kind::AllReduce, bytes, Some(&sum()));
             assert_eq!(is_long, chosen.way.is_long(), "member {rank}, {hop_us} us");
@@ -603,7 +603,7 @@ fn what_makes_no_team_or_call_is_refused() {
     refused(with(|it| set(it, |it| it.degree = 0)), "degree is 0; use 1 to");
     refused(with(|it| set(it, |it| it.block_bytes = 0)), "block_bytes is 0; use 1 to");
     let negative = |it: &mut TeamSettings| {
-        it.core.ways = Ways::ByCosts(Parameters { post_us: -1.0, ..Parameters::PAPER });
+        it.core.ways = WaySelection::ByCosts(WriteCosts { post_us: -1.0, ..WriteCosts::PAPER });
     };
     refused(with(negative), "are not all finite and at least 0");
     refused(with(|_| {}), "there is no link to member 1");

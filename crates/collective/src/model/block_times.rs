@@ -1,11 +1,11 @@
 //! What a block of a long message costs on its way from memory to memory.
 
-use super::parameters::Parameters;
+use super::write_costs::WriteCosts;
 
 /// The blocks of a message, or of a part of one, and what they cost. A block is not copied (Tc), as it goes from memory to memory.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockTimes<'a> {
-    parameters: &'a Parameters,
+    costs: &'a WriteCosts,
     /// Number of blocks; at least 1.
     pub(crate) count: u64,
     /// Length of all blocks but the last.
@@ -19,10 +19,10 @@ pub(crate) struct BlockTimes<'a> {
 impl<'a> BlockTimes<'a> {
     /// # Panics
     /// `block_bytes` is 0.
-    pub(crate) fn new(bytes: u64, block_bytes: u64, parameters: &'a Parameters) -> Self {
+    pub(crate) fn new(bytes: u64, block_bytes: u64, costs: &'a WriteCosts) -> Self {
         let count = bytes.div_ceil(block_bytes).max(1);
         let last_bytes = bytes - (count - 1) * block_bytes;
-        Self { parameters, count, bytes: block_bytes.min(bytes), last_bytes, folds: false }
+        Self { costs, count, bytes: block_bytes.min(bytes), last_bytes, folds: false }
     }
 
     /// The same blocks where members fold what they receive.
@@ -37,17 +37,17 @@ impl<'a> BlockTimes<'a> {
 
     /// Returns the time of a word of a few bytes, such as the one by which receives are granted.
     pub(crate) fn word_us(&self) -> f64 {
-        let Parameters { library_us, post_us, dma_start_us, adapter_us, .. } = *self.parameters;
+        let WriteCosts { library_us, post_us, dma_start_us, adapter_us, .. } = *self.costs;
         library_us + post_us + 2.0 * (dma_start_us + adapter_us)
     }
 
     fn transmit_us(&self, bytes: u64) -> f64 {
-        self.parameters.transmit_us_per_byte * bytes as f64
+        self.costs.transmit_us_per_byte * bytes as f64
     }
 
     /// Returns To of this many bytes, where they are folded.
     pub(crate) fn fold_us(&self, bytes: u64) -> f64 {
-        if self.folds { self.parameters.fold_us_per_byte * bytes as f64 } else { 0.0 }
+        if self.folds { self.costs.fold_us_per_byte * bytes as f64 } else { 0.0 }
     }
 
     /// Returns the time of a block of this many bytes from one member to another, and of its fold.
@@ -57,7 +57,7 @@ impl<'a> BlockTimes<'a> {
 
     /// Returns by how much each further block of this many bytes comes later, where blocks overlap: the longest stage.
     pub(crate) fn next_us(&self, bytes: u64) -> f64 {
-        let Parameters { dma_start_us, adapter_us, library_us, post_us, .. } = *self.parameters;
+        let WriteCosts { dma_start_us, adapter_us, library_us, post_us, .. } = *self.costs;
         let stages = [dma_start_us, adapter_us, library_us + post_us, self.fold_us(bytes)];
         stages.into_iter().fold(self.transmit_us(bytes), f64::max)
     }

@@ -1,6 +1,6 @@
 //! What a broadcast costs.
 
-use super::parameters::Parameters;
+use super::write_costs::WriteCosts;
 use crate::broadcast_tree::BroadcastTree;
 
 /// What a block holds of a message at the paper's best block size, 3,073 B with the flag (section 6.1).
@@ -14,15 +14,15 @@ pub const PAPER_BLOCK_BYTES: u64 = 3072;
 ///
 /// # Panics
 /// `block_bytes` is 0.
-pub fn broadcast_hop_us(bytes: u64, block_bytes: u64, parameters: &Parameters) -> f64 {
+pub fn broadcast_hop_us(bytes: u64, block_bytes: u64, costs: &WriteCosts) -> f64 {
     let blocks = bytes.div_ceil(block_bytes).max(1);
-    let copy_us = parameters.copy_us_per_byte * bytes.min(block_bytes) as f64;
-    let ends_us = parameters.dma_start_us + parameters.adapter_us + copy_us;
-    parameters.library_us
-        + parameters.post_us
+    let copy_us = costs.copy_us_per_byte * bytes.min(block_bytes) as f64;
+    let ends_us = costs.dma_start_us + costs.adapter_us + copy_us;
+    costs.library_us
+        + costs.post_us
         + 2.0 * ends_us
-        + parameters.transmit_us_per_byte * bytes as f64
-        + parameters.acknowledge_us * blocks as f64
+        + costs.transmit_us_per_byte * bytes as f64
+        + costs.acknowledge_us * blocks as f64
 }
 
 /// Returns the time of a broadcast to `members`, until the last has all: a hop in each round of [`BroadcastTree`], as a
@@ -30,8 +30,8 @@ pub fn broadcast_hop_us(bytes: u64, block_bytes: u64, parameters: &Parameters) -
 ///
 /// # Panics
 /// `members` or `block_bytes` is 0.
-pub fn broadcast_us(members: u32, bytes: u64, block_bytes: u64, parameters: &Parameters) -> f64 {
-    rounds(members) * broadcast_hop_us(bytes, block_bytes, parameters)
+pub fn broadcast_us(members: u32, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> f64 {
+    rounds(members) * broadcast_hop_us(bytes, block_bytes, costs)
 }
 
 /// Returns the time of a broadcast or an allreduce by two-sided messages, from that of the same operation with two members:

@@ -1,6 +1,6 @@
 //! Choosing the degree of a reduction.
 
-use super::{parameters::Parameters, reduce::reduce_us};
+use super::{reduce::reduce_us, write_costs::WriteCosts};
 
 /// Returns the degrees that the paper considers (section 4.2), in ascending order: k = 2^i - 1, at most `members` - 1, and
 /// 1 in any case.
@@ -21,8 +21,8 @@ pub fn degrees(members: u32) -> impl Iterator<Item = u32> {
 ///
 /// # Panics
 /// `members` is 0.
-pub fn best_degree(members: u32, bytes: u64, parameters: &Parameters) -> u32 {
-    best_degree_of(degrees(members), members, bytes, parameters).unwrap_or(1)
+pub fn best_degree(members: u32, bytes: u64, costs: &WriteCosts) -> u32 {
+    best_degree_of(degrees(members), members, bytes, costs).unwrap_or(1)
 }
 
 /// The same among any degrees, such as those along whose trees members are linked; `None` if there are none.
@@ -33,11 +33,11 @@ pub fn best_degree_of(
     degrees: impl IntoIterator<Item = u32>,
     members: u32,
     bytes: u64,
-    parameters: &Parameters,
+    costs: &WriteCosts,
 ) -> Option<u32> {
     let timed = degrees
         .into_iter()
-        .map(|degree| (reduce_us(members, degree, bytes, parameters).worst_us, degree));
+        .map(|degree| (reduce_us(members, degree, bytes, costs).worst_us, degree));
     let least = timed.min_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     least.map(|(_, degree)| degree)
 }

@@ -1,6 +1,6 @@
 //! What an exchange costs.
 
-use super::{broadcast::broadcast_hop_us, parameters::Parameters};
+use super::{broadcast::broadcast_hop_us, write_costs::WriteCosts};
 use crate::Partners;
 
 /// Returns the time of an allreduce of `bytes` by exchange, in pieces of `block_bytes`.
@@ -11,13 +11,8 @@ use crate::Partners;
 ///
 /// # Panics
 /// `block_bytes` is 0.
-pub fn exchange_us(
-    partners: Partners,
-    bytes: u64,
-    block_bytes: u64,
-    parameters: &Parameters,
-) -> f64 {
-    let fold_us = parameters.fold_us_per_byte * bytes as f64;
-    let step_us = broadcast_hop_us(bytes, block_bytes, parameters) + fold_us;
+pub fn exchange_us(partners: Partners, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> f64 {
+    let fold_us = costs.fold_us_per_byte * bytes as f64;
+    let step_us = broadcast_hop_us(bytes, block_bytes, costs) + fold_us;
     f64::from(partners.steps()) * step_us
 }

@@ -8,7 +8,7 @@
 //!
 //! The last block is shorter, and closes up to the one before on each hop: it saves its difference once.
 
-use super::{block_times::BlockTimes, bounds::Bounds, parameters::Parameters};
+use super::{block_times::BlockTimes, bounds::Bounds, write_costs::WriteCosts};
 use crate::broadcast_tree::BroadcastTree;
 
 /// Returns the time of blocks over this many hops, `blocks.count - 1 + hops` rounds, of which a member has `sends` blocks to
@@ -32,8 +32,8 @@ fn pipeline_us(blocks: &BlockTimes<'_>, hops: u32, sends: u32) -> Bounds {
 ///
 /// # Panics
 /// `members` or `block_bytes` is 0.
-pub fn circulant_us(members: u32, bytes: u64, block_bytes: u64, parameters: &Parameters) -> Bounds {
-    let blocks = BlockTimes::new(bytes, block_bytes, parameters);
+pub fn circulant_us(members: u32, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> Bounds {
+    let blocks = BlockTimes::new(bytes, block_bytes, costs);
     let hops = BroadcastTree::new(members, 0).rounds();
     // The last round carries full blocks, too, unless the root is the only one that sends.
     let blocks = if hops > 1 { blocks.full() } else { blocks };
@@ -45,13 +45,8 @@ pub fn circulant_us(members: u32, bytes: u64, block_bytes: u64, parameters: &Par
 ///
 /// # Panics
 /// `members` or `block_bytes` is 0.
-pub fn line_reduce_us(
-    members: u32,
-    bytes: u64,
-    block_bytes: u64,
-    parameters: &Parameters,
-) -> Bounds {
-    let blocks = BlockTimes::new(bytes, block_bytes, parameters).folded();
+pub fn line_reduce_us(members: u32, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> Bounds {
+    let blocks = BlockTimes::new(bytes, block_bytes, costs).folded();
     pipeline_us(&blocks, members - 1, 1)
 }
 
@@ -64,9 +59,9 @@ pub fn chain_allreduce_us(
     members: u32,
     bytes: u64,
     block_bytes: u64,
-    parameters: &Parameters,
+    costs: &WriteCosts,
 ) -> Bounds {
-    let blocks = BlockTimes::new(bytes, block_bytes, parameters);
+    let blocks = BlockTimes::new(bytes, block_bytes, costs);
     let sends = if members > 2 { 2 } else { 1 };
     // On the way back nothing is folded.
     let folds_us = f64::from(members - 1) * blocks.folded().fold_us(blocks.bytes);

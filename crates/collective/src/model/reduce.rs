@@ -1,6 +1,6 @@
 //! What a reduction and an allreduce cost.
 
-use super::{bounds::Bounds, broadcast::broadcast_us, parameters::Parameters};
+use super::{bounds::Bounds, broadcast::broadcast_us, write_costs::WriteCosts};
 use crate::reduction_tree::ReductionTree;
 
 /// Returns the time of a reduction of `bytes` from each member along the tree of a degree, until rank 0 has the result.
@@ -17,22 +17,20 @@ use crate::reduction_tree::ReductionTree;
 ///
 /// # Panics
 /// `members` or `degree` is 0.
-pub fn reduce_us(members: u32, degree: u32, bytes: u64, parameters: &Parameters) -> Bounds {
+pub fn reduce_us(members: u32, degree: u32, bytes: u64, costs: &WriteCosts) -> Bounds {
     let tree = ReductionTree::new(members, degree);
-    let copies_us = 2.0 * parameters.copy_us_per_byte * bytes as f64;
-    let steps = (0..tree.steps()).map(|step| step_us(tree.senders(step), bytes, parameters));
+    let copies_us = 2.0 * costs.copy_us_per_byte * bytes as f64;
+    let steps = (0..tree.steps()).map(|step| step_us(tree.senders(step), bytes, costs));
     steps.fold(Bounds::exactly(0.0), |sum, step| sum + step) + copies_us
 }
 
 /// Returns the time of a step in which `senders` members write to one.
-fn step_us(senders: u32, bytes: u64, parameters: &Parameters) -> Bounds {
-    let Parameters { dma_start_us, adapter_us, .. } = *parameters;
-    let transmit_us = parameters.transmit_us_per_byte * bytes as f64;
-    let fold_us = parameters.fold_us_per_byte * bytes as f64;
-    let first_us = 2.0 * (dma_start_us + adapter_us)
-        + parameters.library_us
-        + parameters.post_us
-        + transmit_us;
+fn step_us(senders: u32, bytes: u64, costs: &WriteCosts) -> Bounds {
+    let WriteCosts { dma_start_us, adapter_us, .. } = *costs;
+    let transmit_us = costs.transmit_us_per_byte * bytes as f64;
+    let fold_us = costs.fold_us_per_byte * bytes as f64;
+    let first_us =
+        2.0 * (dma_start_us + adapter_us) + costs.library_us + costs.post_us + transmit_us;
     let others = f64::from(senders.saturating_sub(1));
     let best_next_us = transmit_us.max(dma_start_us).max(adapter_us).max(fold_us);
     let worst_next_us = transmit_us.max(dma_start_us + adapter_us);
@@ -47,17 +45,17 @@ fn step_us(senders: u32, bytes: u64, parameters: &Parameters) -> Bounds {
 ///
 /// # Panics
 /// `members` or `degree` is 0.
-pub fn gather_us(members: u32, degree: u32, bytes: u64, parameters: &Parameters) -> Bounds {
+pub fn gather_us(members: u32, degree: u32, bytes: u64, costs: &WriteCosts) -> Bounds {
     let tree = ReductionTree::new(members, degree);
-    let parameters = Parameters { fold_us_per_byte: 0.0, ..*parameters };
+    let costs = WriteCosts { fold_us_per_byte: 0.0, ..*costs };
     let mut subtree = 1_u64;
     let mut sum = Bounds::exactly(0.0);
     for step in 0..tree.steps() {
         let sent = bytes.saturating_mul(subtree);
-        sum = sum + step_us(tree.senders(step), sent, &parameters);
+        sum = sum + step_us(tree.senders(step), sent, &costs);
         subtree = (subtree * (u64::from(degree) + 1)).min(members.into());
     }
-    sum + 2.0 * parameters.copy_us_per_byte * bytes as f64 * f64::from(members)
+    sum + 2.0 * costs.copy_us_per_byte * bytes as f64 * f64::from(members)
 }
 
 /// Returns the time of an allreduce: [`reduce_us`], then [`broadcast_us`] of the result in blocks of `block_bytes` (the
@@ -70,8 +68,7 @@ pub fn allreduce_us(
     degree: u32,
     bytes: u64,
     block_bytes: u64,
-    parameters: &Parameters,
+    costs: &WriteCosts,
 ) -> Bounds {
-    reduce_us(members, degree, bytes, parameters)
-        + broadcast_us(members, bytes, block_bytes, parameters)
+    reduce_us(members, degree, bytes, costs) + broadcast_us(members, bytes, block_bytes, costs)
 }

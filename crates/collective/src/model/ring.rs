@@ -1,6 +1,6 @@
 //! What rings cost.
 
-use super::{block_times::BlockTimes, bounds::Bounds, parameters::Parameters};
+use super::{block_times::BlockTimes, bounds::Bounds, write_costs::WriteCosts};
 use crate::RingRounds;
 
 /// Returns the time of an allreduce of `bytes` on a ring ([`RingRounds`]), in blocks of `block_bytes`.
@@ -13,18 +13,13 @@ use crate::RingRounds;
 ///
 /// # Panics
 /// `members` or `block_bytes` is 0.
-pub fn ring_allreduce_us(
-    members: u32,
-    bytes: u64,
-    block_bytes: u64,
-    parameters: &Parameters,
-) -> Bounds {
+pub fn ring_allreduce_us(members: u32, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> Bounds {
     let rounds = RingRounds::new(members);
     if rounds.rounds() == 0 {
         return Bounds::exactly(0.0);
     }
     let chunk_bytes = bytes.div_ceil(members.into());
-    let gathered = BlockTimes::new(chunk_bytes, block_bytes, parameters);
+    let gathered = BlockTimes::new(chunk_bytes, block_bytes, costs);
     let folded = gathered.folded();
     let folding = f64::from(members - 1);
     // Of the gathering rounds the last is no distance to another, but its whole chunk has to arrive.
@@ -45,9 +40,9 @@ pub fn ring_reduce_scatter_us(
     members: u32,
     bytes: u64,
     block_bytes: u64,
-    parameters: &Parameters,
+    costs: &WriteCosts,
 ) -> Bounds {
-    half_us(members, &BlockTimes::new(bytes, block_bytes, parameters).folded())
+    half_us(members, &BlockTimes::new(bytes, block_bytes, costs).folded())
 }
 
 /// Returns the time of an all-gather of `bytes` of each member on a ring, in blocks of `block_bytes`: the second half of
@@ -55,13 +50,8 @@ pub fn ring_reduce_scatter_us(
 ///
 /// # Panics
 /// `members` or `block_bytes` is 0.
-pub fn ring_allgather_us(
-    members: u32,
-    bytes: u64,
-    block_bytes: u64,
-    parameters: &Parameters,
-) -> Bounds {
-    half_us(members, &BlockTimes::new(bytes, block_bytes, parameters))
+pub fn ring_allgather_us(members: u32, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> Bounds {
+    half_us(members, &BlockTimes::new(bytes, block_bytes, costs))
 }
 
 fn half_us(members: u32, sent: &BlockTimes<'_>) -> Bounds {

@@ -1,7 +1,7 @@
 //! What scatters and gathers cost.
 
 use super::{
-    block_times::BlockTimes, bounds::Bounds, broadcast::broadcast_hop_us, parameters::Parameters,
+    block_times::BlockTimes, bounds::Bounds, broadcast::broadcast_hop_us, write_costs::WriteCosts,
 };
 use crate::Halving;
 
@@ -13,13 +13,13 @@ use crate::Halving;
 ///
 /// # Panics
 /// `members` or `block_bytes` is 0.
-pub fn scatter_us(members: u32, bytes: u64, block_bytes: u64, parameters: &Parameters) -> f64 {
+pub fn scatter_us(members: u32, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> f64 {
     let rounds = Halving::new(members);
     let hop_us = |round| {
         let sent = bytes.saturating_mul(rounds.chunks(round).into());
         let others = sent.div_ceil(block_bytes).saturating_sub(1);
-        broadcast_hop_us(sent, block_bytes, parameters)
-            + others as f64 * (parameters.post_us + parameters.library_us)
+        broadcast_hop_us(sent, block_bytes, costs)
+            + others as f64 * (costs.post_us + costs.library_us)
     };
     (rounds.rounds() / 2..rounds.rounds()).map(hop_us).sum()
 }
@@ -34,11 +34,11 @@ pub fn scatter_us(members: u32, bytes: u64, block_bytes: u64, parameters: &Param
 ///
 /// # Panics
 /// `members` or `block_bytes` is 0.
-pub fn direct_us(members: u32, bytes: u64, block_bytes: u64, parameters: &Parameters) -> Bounds {
+pub fn direct_us(members: u32, bytes: u64, block_bytes: u64, costs: &WriteCosts) -> Bounds {
     if members == 1 {
         return Bounds::exactly(0.0);
     }
-    let (part, others) = (BlockTimes::new(bytes, block_bytes, parameters), f64::from(members - 1));
+    let (part, others) = (BlockTimes::new(bytes, block_bytes, costs), f64::from(members - 1));
     let leaves_us =
         (part.count - 1) as f64 * part.next_us(part.bytes) + part.next_us(part.last_bytes);
     Bounds {

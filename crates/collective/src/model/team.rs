@@ -3,8 +3,8 @@
 use super::{
     allreduce_us, bounds::Bounds, broadcast_us, chain_allreduce_us, circulant_us, direct_us,
     exchange_us, gather_us, halving_allgather_us, halving_allreduce_us, halving_reduce_scatter_us,
-    line_reduce_us, parameters::Parameters, reduce_us, ring_allgather_us, ring_allreduce_us,
-    ring_reduce_scatter_us, scatter_us, work::Work,
+    line_reduce_us, reduce_us, ring_allgather_us, ring_allreduce_us, ring_reduce_scatter_us,
+    scatter_us, work::Work, write_costs::WriteCosts,
 };
 use crate::{
     BroadcastTree, Call, Choice, Kind, ReductionTree, Way, links::ALL_PAIRS_MAX, partners::Partners,
@@ -24,7 +24,7 @@ pub struct Team<'a> {
     /// The most bytes of contents that a slot has room for.
     pub slot_room_bytes: u32,
     /// What things cost.
-    pub parameters: &'a Parameters,
+    pub costs: &'a WriteCosts,
 }
 
 impl Team<'_> {
@@ -92,8 +92,8 @@ impl Team<'_> {
     /// The call cannot go this way.
     pub fn time_us(&self, call: &Call, choice: Choice) -> f64 {
         let Bounds { best_us, worst_us } = self.bounds(call, choice);
-        let others = (self.parameters.members_per_core - 1.0).max(0.0);
-        let work_us = Work::of(self.members, call, choice).time_us(self.parameters);
+        let others = (self.costs.members_per_core - 1.0).max(0.0);
+        let work_us = Work::of(self.members, call, choice).time_us(self.costs);
         (best_us + worst_us) / 2.0 + work_us / f64::from(self.members) * others
     }
 
@@ -123,84 +123,76 @@ impl Team<'_> {
             _ => return 0.0,
         };
         let others = bytes.div_ceil(block_bytes).saturating_sub(1);
-        let Parameters { post_us, library_us, .. } = *self.parameters;
+        let WriteCosts { post_us, library_us, .. } = *self.costs;
         f64::from(steps) * others as f64 * (post_us + library_us)
     }
 
     fn modelled(&self, call: &Call, Choice { way, block_bytes }: Choice) -> Bounds {
-        let (members, bytes, parameters) = (self.members, call.bytes, self.parameters);
+        let (members, bytes, costs) = (self.members, call.bytes, self.costs);
         let all_bytes = call.all_bytes(members);
         let kind = if call.kind.is_barrier() { Kind::AllReduce } else { call.kind };
         match (kind, way) {
             (Kind::Broadcast, Way::Trees { .. }) => {
-                Bounds::exactly(broadcast_us(members, bytes, block_bytes, parameters))
+                Bounds::exactly(broadcast_us(members, bytes, block_bytes, costs))
             }
-            (Kind::Broadcast, Way::Circulant) => {
-                circulant_us(members, bytes, block_bytes, parameters)
-            }
+            (Kind::Broadcast, Way::Circulant) => circulant_us(members, bytes, block_bytes, costs),
             (Kind::Reduce, Way::Trees { degree: Some(degree) }) => {
-                reduce_us(members, degree, bytes, parameters)
+                reduce_us(members, degree, bytes, costs)
             }
             (Kind::Reduce, Way::Ring | Way::Chain) => {
-                line_reduce_us(members, bytes, block_bytes, parameters)
+                line_reduce_us(members, bytes, block_bytes, costs)
             }
             (Kind::AllReduce, Way::Trees { degree: Some(degree) }) => {
-                allreduce_us(members, degree, bytes, block_bytes, parameters)
+                allreduce_us(members, degree, bytes, block_bytes, costs)
             }
             (Kind::AllReduce, Way::Exchange) => {
                 let partners = Partners::of(call, members);
-                Bounds::exactly(exchange_us(partners, bytes, block_bytes, parameters))
+                Bounds::exactly(exchange_us(partners, bytes, block_bytes, costs))
             }
             (Kind::AllReduce, Way::Halving) => {
-                halving_allreduce_us(members, bytes, block_bytes, parameters)
+                halving_allreduce_us(members, bytes, block_bytes, costs)
             }
-            (Kind::AllReduce, Way::Ring) => {
-                ring_allreduce_us(members, bytes, block_bytes, parameters)
-            }
-            (Kind::AllReduce, Way::Chain) => {
-                chain_allreduce_us(members, bytes, block_bytes, parameters)
-            }
+            (Kind::AllReduce, Way::Ring) => ring_allreduce_us(members, bytes, block_bytes, costs),
+            (Kind::AllReduce, Way::Chain) => chain_allreduce_us(members, bytes, block_bytes, costs),
             (Kind::AllGather, Way::Trees { degree: Some(degree) }) => {
-                gather_us(members, degree, bytes, parameters)
-                    + broadcast_us(members, all_bytes, block_bytes, parameters)
+                gather_us(members, degree, bytes, costs)
+                    + broadcast_us(members, all_bytes, block_bytes, costs)
             }
             (Kind::AllGather, Way::Halving) => {
-                halving_allgather_us(members, bytes, block_bytes, parameters)
+                halving_allgather_us(members, bytes, block_bytes, costs)
             }
-            (Kind::AllGather, Way::Ring) => {
-                ring_allgather_us(members, bytes, block_bytes, parameters)
-            }
+            (Kind::AllGather, Way::Ring) => ring_allgather_us(members, bytes, block_bytes, costs),
             (Kind::ReduceScatter, Way::Trees { degree: Some(degree) }) => {
-                reduce_us(members, degree, all_bytes, parameters)
-                    + scatter_us(members, bytes, block_bytes, parameters)
+                reduce_us(members, degree, all_bytes, costs)
+                    + scatter_us(members, bytes, block_bytes, costs)
             }
             (Kind::ReduceScatter, Way::Exchange) => {
                 let partners = Partners::of(call, members);
-                Bounds::exactly(exchange_us(partners, all_bytes, block_bytes, parameters))
+                Bounds::exactly(exchange_us(partners, all_bytes, block_bytes, costs))
             }
             (Kind::ReduceScatter, Way::Halving) => {
-                halving_reduce_scatter_us(members, bytes, block_bytes, parameters)
+                halving_reduce_scatter_us(members, bytes, block_bytes, costs)
             }
             (Kind::ReduceScatter, Way::Ring) => {
-                ring_reduce_scatter_us(members, bytes, block_bytes, parameters)
+                ring_reduce_scatter_us(members, bytes, block_bytes, costs)
             }
             (Kind::ReduceScatter, Way::Chain) => {
                 // No block is of two parts. From rank 0 a part goes on to its member.
                 let block_bytes = block_bytes.min(bytes).max(1);
-                line_reduce_us(members + 1, all_bytes, block_bytes, parameters)
+                line_reduce_us(members + 1, all_bytes, block_bytes, costs)
             }
             (Kind::Scatter | Kind::Gather, Way::Trees { .. }) => {
-                Bounds::exactly(scatter_us(members, bytes, block_bytes, parameters))
+                Bounds::exactly(scatter_us(members, bytes, block_bytes, costs))
             }
             (Kind::Scatter | Kind::Gather, Way::Circulant) => {
                 // As many parts in each round. A member that passes parts on has its own among them, and copies it; up to three members
                 // there is none.
                 let copied = if members > 3 { bytes } else { 0 };
-                let copy_us = parameters.copy_us_per_byte * copied as f64;
-                halving_allgather_us(members, bytes, block_bytes, parameters) + copy_us
+                let copy_us = costs.copy_us_per_byte * copied as f64;
+                halving_allgather_us(members, bytes, block_bytes, costs) + copy_us
             }
             (Kind::Scatter | Kind::Gather, Way::Direct) => {
-                direct_us(members, bytes, block_bytes, parameters)
+                direct_us(members, bytes, block_bytes, costs)
             }
             _ => panic!("{kind} by {way}"),
         }

@@ -1,6 +1,6 @@
 //! What all members of an operation do together, which counts where they share cores.
 
-use super::parameters::Parameters;
+use super::write_costs::WriteCosts;
 use crate::{Call, Choice, Halving, Kind, Way, partners::Partners, reduction_tree::ReductionTree};
 
 /// The work of all members in one operation.
@@ -113,9 +113,9 @@ impl Work {
     }
 
     /// Returns the processor time of all members. Members that share cores share a machine: its processors transmit, too.
-    pub(crate) fn time_us(&self, parameters: &Parameters) -> f64 {
-        self.writes * parameters.work_us
-            + self.bytes * parameters.transmit_us_per_byte
-            + self.folded_bytes * parameters.fold_us_per_byte
+    pub(crate) fn time_us(&self, costs: &WriteCosts) -> f64 {
+        self.writes * costs.work_us
+            + self.bytes * costs.transmit_us_per_byte
+            + self.folded_bytes * costs.fold_us_per_byte
     }
 }

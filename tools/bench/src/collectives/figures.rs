@@ -8,7 +8,7 @@ use std::{
 
 use collective::{
     BroadcastTree, HEADER_BYTES, ReductionTree,
-    model::{PAPER_BLOCK_BYTES, Parameters, allreduce_us, best_degree, broadcast_us, degrees},
+    model::{PAPER_BLOCK_BYTES, WriteCosts, allreduce_us, best_degree, broadcast_us, degrees},
 };
 use rdmc::Fabric;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ pub fn run(
     add_model(report, &args.many);
     report.note(
         "simulated: the real teams and the real send/receive in virtual time, each member with a processor and an adapter \
-         of its own that cost what the paper's parameters say, 48 bytes of header with each write. Broadcasts until the \
+         of its own that cost what the paper's costs say, 48 bytes of header with each write. Broadcasts until the \
          last member has the message, allreduces averaged over members.",
     );
     report.note(
@@ -162,7 +162,7 @@ fn contender(program: Program) -> Contender {
 
 /// With the paper's costs.
 fn simulate(many: &[u32], interrupt: &Interrupt) -> Outcome<Times> {
-    let (plan, costs, mut times) = (plan(many), Parameters::PAPER, Vec::new());
+    let (plan, costs, mut times) = (plan(many), WriteCosts::PAPER, Vec::new());
     for (index, ((members, program), operations)) in plan.iter().enumerate() {
         progress("simulated", index + 1, plan.len());
         let mut world = match *program {
@@ -180,13 +180,13 @@ fn simulate(many: &[u32], interrupt: &Interrupt) -> Outcome<Times> {
     Ok(times)
 }
 
-/// A time, and of teams what the model has for it: its time with the paper's parameters, the rounds of the broadcast, and
+/// A time, and of teams what the model has for it: its time with the paper's costs, the rounds of the broadcast, and
 /// how many members write to one in each step of the reduction.
 fn add_time(report: &mut Report, source: &str, (members, program): Run, cell: Cell, us: f64) {
     let Cell { operation, bytes } = cell;
     let (mut settings, mut model_us, mut senders) = ([Value::Null, Value::Null], f64::NAN, None);
     if let Program::Team { block, degree } = program {
-        let (block_bytes, costs) = (u64::from(block), Parameters::PAPER);
+        let (block_bytes, costs) = (u64::from(block), WriteCosts::PAPER);
         // The paper's block sizes have the byte of the flag.
         settings = [json!(block_bytes + 1), json!(degree)];
         if operation == Operation::AllReduce {
@@ -214,10 +214,10 @@ fn add_time(report: &mut Report, source: &str, (members, program): Run, cell: Ce
     ]);
 }
 
-/// The model with the paper's parameters and block.
+/// The model with the paper's costs and block.
 fn add_model(report: &mut Report, many: &[u32]) {
-    let costs = &Parameters::PAPER;
-    report.table("model", "The model with the paper's parameters:");
+    let costs = &WriteCosts::PAPER;
+    report.table("model", "The model with the paper's costs:");
     for &members in [4, 8, MEMBERS].iter().chain(many) {
         for bytes in LENGTHS {
             let degree = best_degree(members, bytes, costs);
@@ -233,7 +233,7 @@ fn add_model(report: &mut Report, many: &[u32]) {
             ]);
         }
     }
-    report.table("paper", "The paper's parameters:");
+    report.table("paper", "The paper's costs:");
     for (name, us) in [
         ("Tt", costs.transmit_us_per_byte),
         ("Tc", costs.copy_us_per_byte),

@@ -3,7 +3,7 @@
 //!
 //! The report has what is measured or simulated: `rows` (all programs beside each other), `times` (the paper's figures),
 //! `layers` and `layers_over_fabrics`; with `times` also what [`collective::model`] computes. Ratios, gains, fitted
-//! parameters and the figures' tables are derived from them by tools/bench/collectives.py; `./dev bench collectives` runs
+//! costs and the figures' tables are derived from them by tools/bench/collectives.py; `./dev bench collectives` runs
 //! both.
 
 mod args;

@@ -7,7 +7,9 @@ use std::{
 };
 
 use collective::bytes_of_mut;
-use rdmc::{Context, ContextSettings, Lengths, Op, Protection, Secret, Team, TeamSettings, Ways};
+use rdmc::{
+    Context, ContextSettings, Op, Protection, Secret, Team, TeamSettings, Thresholds, WaySelection,
+};
 
 use super::{
     cell::{Cell, Operation},
@@ -48,8 +50,8 @@ impl TeamMember {
         }
         if args.degree.is_some() || args.slot_bytes.is_some() {
             // Trees through slots for every length, as in the paper.
-            let degree = args.degree.unwrap_or(Lengths::default().degree);
-            settings.ways = Some(Ways::ByLength(Lengths::trees(degree)));
+            let degree = args.degree.unwrap_or(Thresholds::default().degree);
+            settings.ways = Some(WaySelection::ByThresholds(Thresholds::trees(degree)));
         }
         let team = context.create_team(settings)?;
         Ok(Self { team, _context: context, values: vec![0.0; bytes_max.div_ceil(4)] })

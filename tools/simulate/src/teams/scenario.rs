@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use collective::{Lengths, Ways, model::Parameters};
+use collective::{Thresholds, WaySelection, model::WriteCosts};
 use serde::{Deserialize, Serialize};
 use team::TeamSettings;
 
@@ -26,21 +26,21 @@ pub struct TeamScenario {
     pub slots: u32,
     /// See [`collective::Settings::slot_bytes`].
     pub slot_bytes: u32,
-    /// Ways are chosen by the costs of transmitting and folding a byte, in ns, and not by the lengths below.
+    /// Ways are chosen by the costs of transmitting and folding a byte, in ns, and not by the thresholds below.
     #[serde(default)]
     pub costs: Option<[u32; 2]>,
     /// With costs, rank 0 measures the time of a write to this member first.
     #[serde(default)]
     pub probed: Option<u32>,
-    /// The first is [`collective::Lengths::degree`].
+    /// The first is [`collective::Thresholds::degree`].
     pub degrees: Vec<(u64, u32)>,
-    /// See [`collective::Lengths::exchange_bytes`].
+    /// See [`collective::Thresholds::exchange_bytes`].
     #[serde(default = "defaults::exchange_bytes")]
     pub exchange_bytes: u64,
-    /// See [`collective::Lengths::long_bytes`].
+    /// See [`collective::Thresholds::long_bytes`].
     #[serde(default = "defaults::long_bytes")]
     pub long_bytes: u64,
-    /// See [`collective::Lengths::block_bytes`].
+    /// See [`collective::Thresholds::block_bytes`].
     #[serde(default = "defaults::block_bytes")]
     pub block_bytes: u32,
     /// See [`TeamSettings::ask_after`].
@@ -111,13 +111,13 @@ impl TeamScenario {
         settings
     }
 
-    fn ways(&self) -> Ways {
+    fn ways(&self) -> WaySelection {
         if let Some(costs) = self.costs {
             let [transmit_us_per_byte, fold_us_per_byte] = costs.map(|ns| f64::from(ns) / 1e3);
-            let costs = Parameters { transmit_us_per_byte, fold_us_per_byte, ..Parameters::PAPER };
-            return Ways::ByCosts(costs);
+            let costs = WriteCosts { transmit_us_per_byte, fold_us_per_byte, ..WriteCosts::PAPER };
+            return WaySelection::ByCosts(costs);
         }
-        Ways::ByLength(Lengths {
+        WaySelection::ByThresholds(Thresholds {
             degree: self.degrees.first().map_or(1, |&(_, degree)| degree),
             exchange_bytes: self.exchange_bytes,
             long_bytes: self.long_bytes,

@@ -39,7 +39,7 @@ const OF_SCHEDULES: [&str; 13] = [
     "local",
     "collective",
     "degree",
-    "parameters",
+    "costs",
 ];
 
 /// Options for switches that copy.

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use collective::{
     Choice, Way,
-    model::{Bounds, Parameters, degrees},
+    model::{Bounds, WriteCosts, degrees},
 };
 use plan::size;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ pub struct Explanation {
     operation: Operation,
     members: u32,
     bytes: u64,
-    parameters: Parameters,
+    costs: WriteCosts,
     /// The fastest of each way, and of trees several degrees: first the one that the library takes, then by time.
     ways: Vec<Compared>,
 }
@@ -40,9 +40,9 @@ impl Explanation {
         operation: Operation,
         members: u32,
         bytes: u64,
-        parameters: &Parameters,
+        costs: &WriteCosts,
     ) -> Result<Self, Failure> {
-        let plan = || Plan::new(operation, members, 0, bytes, parameters);
+        let plan = || Plan::new(operation, members, 0, bytes, costs);
         let taken = plan()?;
         let compare = |choice| {
             let plan = plan()?.by(choice);
@@ -53,7 +53,7 @@ impl Explanation {
         let mut ways = all.collect::<Result<Vec<Compared>, Failure>>()?;
         let is_other = |it: &Compared| it.choice != taken.choice();
         ways.sort_by(|a, b| is_other(a).cmp(&is_other(b)).then(a.time_us.total_cmp(&b.time_us)));
-        Ok(Self { operation, members, bytes, parameters: *parameters, ways })
+        Ok(Self { operation, members, bytes, costs: *costs, ways })
     }
 
     /// The index of the way with the least time: of equals the taken one, which is the first.
@@ -108,7 +108,7 @@ impl Explanation {
              in each. Best case: writes overlap, and are folded as they arrive; worst case: what is folded first arrives last,\n\
              and rounds of blocks do not overlap. Time: their mean, and waits for members that share a core. Costs in\n\
              microseconds: {}",
-            self.parameters
+            self.costs
         )
     }
 
@@ -118,7 +118,7 @@ impl Explanation {
             "collective": self.operation.name(),
             "members": self.members,
             "bytes": self.bytes,
-            "parameters": self.parameters.to_string(),
+            "costs": self.costs.to_string(),
             "choice": self.ways.first().map(to_json),
             "fastest": to_json(&self.ways[self.fastest()]),
             "ways": self.ways.iter().map(to_json).collect::<Vec<Value>>(),

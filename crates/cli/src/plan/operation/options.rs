@@ -1,7 +1,7 @@
 //! Options of `rdmc plan --collective`.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use collective::{MEMBERS_MAX, model::Parameters};
+use collective::{MEMBERS_MAX, model::WriteCosts};
 
 /// Options for replication only. They exclude `--collective`, so options that require it must conflict with them too;
 /// otherwise the parser would not report that it is missing.
@@ -76,7 +76,7 @@ pub struct Options {
     )]
     pub degree: Option<u32>,
 
-    /// Costs for the model, in microseconds: per byte transmitted (Tt), copied (Tc) and folded (To), per DMA start
+    /// WriteCosts for the model, in microseconds: per byte transmitted (Tt), copied (Tc) and folded (To), per DMA start
     /// (Ts), adapter (Tn), posting (Td), call (Tm), acknowledgement (Ta) and of processors (Tw), and members per core
     /// (Mc), such as Tt=0.001,Ts=0.5
     /// [default: TCP between hosts at 10 Gbit/s; for omitted costs those of the network in the model's publication]
@@ -87,7 +87,7 @@ pub struct Options {
         requires = "bytes",
         conflicts_with_all = OF_REPLICATION
     )]
-    pub parameters: Option<Parameters>,
+    pub costs: Option<WriteCosts>,
 }
 
 impl Options {

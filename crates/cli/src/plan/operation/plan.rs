@@ -3,7 +3,7 @@
 use collective::{
     BroadcastTree, Call, Choice, HEADER_BYTES, Halving, Kind, MEMBERS_MAX, Op, PartTree, Partners,
     Reduction, ReductionTree, RingRounds, Type, Way,
-    model::{Bounds, Parameters, Team},
+    model::{Bounds, Team, WriteCosts},
 };
 use rdmc::TeamSettings;
 use schedule::{Algorithm, Schedule};
@@ -25,7 +25,7 @@ pub struct Plan {
     pub way: Way,
     pub block_bytes: u64,
     pub call: Call,
-    parameters: Parameters,
+    costs: WriteCosts,
 }
 
 impl Plan {
@@ -36,7 +36,7 @@ impl Plan {
         members: u32,
         root: u32,
         bytes: u64,
-        parameters: &Parameters,
+        costs: &WriteCosts,
     ) -> Result<Self, Failure> {
         if members > MEMBERS_MAX {
             return Err(Failure::Usage(format!(
@@ -55,9 +55,9 @@ impl Plan {
                 operation.name()
             )));
         }
-        let (call, parameters) = (call(operation, root, bytes), *parameters);
-        let Choice { way, block_bytes } = team(members, &parameters).choose(&call);
-        Ok(Self { operation, members, root, way, block_bytes, call, parameters })
+        let (call, costs) = (call(operation, root, bytes), *costs);
+        let Choice { way, block_bytes } = team(members, &costs).choose(&call);
+        Ok(Self { operation, members, root, way, block_bytes, call, costs })
     }
 
     /// The same operation otherwise.
@@ -78,7 +78,7 @@ impl Plan {
 
     /// The model of its team.
     pub fn team(&self) -> Team<'_> {
-        team(self.members, &self.parameters)
+        team(self.members, &self.costs)
     }
 
     /// Checks that the plan can be shown. Errors: it has too many writes.
@@ -365,7 +365,7 @@ fn call(operation: Operation, root: u32, bytes: u64) -> Call {
 }
 
 /// A team with the library's slots.
-fn team(members: u32, parameters: &Parameters) -> Team<'_> {
+fn team(members: u32, costs: &WriteCosts) -> Team<'_> {
     let slot_bytes = TeamSettings::new(0, Vec::new(), 0).slot_bytes;
-    Team { members, slot_room_bytes: slot_bytes - HEADER_BYTES as u32, parameters }
+    Team { members, slot_room_bytes: slot_bytes - HEADER_BYTES as u32, costs }
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufWriter, Write};
 
-use collective::model::Parameters;
+use collective::model::WriteCosts;
 
 use super::{
     explain::Explanation,
@@ -30,11 +30,11 @@ pub fn run(request: &Request<'_>) -> Result<(), Failure> {
         let text = format!("a {} has no --degree; leave it out", operation.name());
         return Err(Failure::Usage(text));
     }
-    let parameters = request.options.parameters.unwrap_or(Parameters::TCP);
+    let costs = request.options.costs.unwrap_or(WriteCosts::TCP);
     if request.explain {
-        return explain(operation, request, &parameters);
+        return explain(operation, request, &costs);
     }
-    let plan = plan(operation, request, &parameters)?;
+    let plan = plan(operation, request, &costs)?;
     plan.check_size()?;
     output::print(|out| {
         let mut out = BufWriter::with_capacity(1 << 16, out);
@@ -48,11 +48,7 @@ pub fn run(request: &Request<'_>) -> Result<(), Failure> {
 }
 
 /// The plan by trees of the given degree, or by the library's way; without a length, the way for the shortest message.
-fn plan(
-    operation: Operation,
-    request: &Request<'_>,
-    parameters: &Parameters,
-) -> Result<Plan, Failure> {
+fn plan(operation: Operation, request: &Request<'_>, costs: &WriteCosts) -> Result<Plan, Failure> {
     let degree = request.options.degree;
     if degree.is_none() && request.bytes.is_none() && operation.folds() {
         return Err(Failure::Usage(format!(
@@ -61,17 +57,13 @@ fn plan(
         )));
     }
     let bytes = request.bytes.unwrap_or(0);
-    let plan = Plan::new(operation, request.members, request.root, bytes, parameters)?;
+    let plan = Plan::new(operation, request.members, request.root, bytes, costs)?;
     Ok(if degree.is_some() { plan.by_trees(degree) } else { plan })
 }
 
-fn explain(
-    operation: Operation,
-    request: &Request<'_>,
-    parameters: &Parameters,
-) -> Result<(), Failure> {
+fn explain(operation: Operation, request: &Request<'_>, costs: &WriteCosts) -> Result<(), Failure> {
     let bytes = request.bytes.unwrap_or(0);
-    let explanation = Explanation::new(operation, request.members, bytes, parameters)?;
+    let explanation = Explanation::new(operation, request.members, bytes, costs)?;
     output::print(
         |out| {
             if request.json { explanation.write_json(out) } else { explanation.write(out) }

@@ -5,7 +5,7 @@ mod port;
 
 use std::{cell::RefCell, cmp::Reverse, collections::BinaryHeap, rc::Rc, time::Duration};
 
-use collective::{Kind, Lengths, Op, Reduction, Type, Ways, model::Parameters};
+use collective::{Kind, Op, Reduction, Thresholds, Type, WaySelection, model::WriteCosts};
 use team::{Memory, Team, TeamSettings};
 use transport_sim::SimNet;
 
@@ -76,10 +76,10 @@ pub struct World {
 
 impl World {
     /// A team whose slots hold this many bytes of a message, with one degree for all reductions.
-    pub fn team(members: u32, block: u32, degree: u32, costs: &Parameters) -> Outcome<Self> {
+    pub fn team(members: u32, block: u32, degree: u32, costs: &WriteCosts) -> Outcome<Self> {
         Self::team_with(members, costs, |settings| {
             // Trees through slots for every length, as in the paper.
-            settings.core.ways = Ways::ByLength(Lengths::trees(degree));
+            settings.core.ways = WaySelection::ByThresholds(Thresholds::trees(degree));
             settings.core.slot_bytes = block + collective::HEADER_BYTES as u32;
         })
     }
@@ -87,7 +87,7 @@ impl World {
     /// A team with the library's settings, but for the number of slots and what `change` changes.
     fn team_with(
         members: u32,
-        costs: &Parameters,
+        costs: &WriteCosts,
         change: impl Fn(&mut TeamSettings),
     ) -> Outcome<Self> {
         let settings = |rank| {
@@ -107,7 +107,7 @@ impl World {
     }
 
     /// Send/receive along a binomial tree.
-    pub fn two_sided(members: u32, bytes_max: usize, costs: &Parameters) -> Outcome<Self> {
+    pub fn two_sided(members: u32, bytes_max: usize, costs: &WriteCosts) -> Outcome<Self> {
         let links = |rank| children(rank, members).collect();
         Self::connected(members, 2, links, costs, |rank, port, links| {
             let pair = |(other, links): (u32, Vec<PortLink>)| {
@@ -124,7 +124,7 @@ impl World {
         members: u32,
         count: u32,
         links: impl Fn(u32) -> Vec<u32>,
-        costs: &Parameters,
+        costs: &WriteCosts,
         make: impl Fn(u32, Port, Vec<(u32, Vec<PortLink>)>) -> Outcome<Box<dyn Simulated>>,
     ) -> Outcome<Self> {
         let net = SimNet::new(network(costs), 1);
@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
 
-    const COSTS: Parameters = Parameters::PAPER;
+    const COSTS: WriteCosts = WriteCosts::PAPER;
 
     fn cell(operation: Operation, bytes: u64) -> Cell {
         Cell { operation, bytes }
@@ -249,8 +249,9 @@ mod tests {
         for members in [2, 4, 16, 64] {
             for bytes in [4, 1024, 16 << 10] {
                 let mut world = World::team_with(members, &COSTS, |settings| {
-                    let lengths = Lengths { exchange_bytes: u64::MAX, ..Lengths::default() };
-                    settings.core.ways = Ways::ByLength(lengths);
+                    let thresholds =
+                        Thresholds { exchange_bytes: u64::MAX, ..Thresholds::default() };
+                    settings.core.ways = WaySelection::ByThresholds(thresholds);
                 })
                 .unwrap();
                 let taken = world.measure(cell(Operation::AllReduce, bytes)).unwrap();
@@ -267,13 +268,14 @@ mod tests {
     /// Long messages are not copied.
     #[test]
     fn blocks_take_what_the_models_say() {
-        const NO_COPIES: Parameters = Parameters { copy_us_per_byte: 0.0, ..COSTS };
+        const NO_COPIES: WriteCosts = WriteCosts { copy_us_per_byte: 0.0, ..COSTS };
         for members in [2, 3, 8, 13] {
             for (bytes, block) in [(128 << 10, 128 << 10), (1 << 20, 128 << 10), (64 << 10, 1024)] {
                 let long_bytes = 64 << 10;
                 let mut world = World::team_with(members, &NO_COPIES, |settings| {
-                    let lengths = Lengths { long_bytes, block_bytes: block, ..Lengths::default() };
-                    settings.core.ways = Ways::ByLength(lengths);
+                    let thresholds =
+                        Thresholds { long_bytes, block_bytes: block, ..Thresholds::default() };
+                    settings.core.ways = WaySelection::ByThresholds(thresholds);
                 })
                 .unwrap();
                 let block = block.into();

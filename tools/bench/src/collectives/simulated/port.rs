@@ -1,4 +1,4 @@
-//! The adapter of a simulated member: what posting, starting and receiving costs, by the paper's parameters.
+//! The adapter of a simulated member: what posting, starting and receiving costs, by the paper's costs.
 
 use std::{
     cell::RefCell,
@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use collective::model::Parameters;
+use collective::model::WriteCosts;
 use transport::{
     Completion, EndpointId, OneSidedWrites, PeerMemory, PostError, ReadLease, Token, Transport,
     Waker, WriteLease,
@@ -37,7 +37,7 @@ pub fn ends(near: SimLink, far: SimLink) -> (PortLink, PortLink) {
 }
 
 /// The network between adapters: Tt as its rate, and what delays but occupies nothing as its latency.
-pub fn network(costs: &Parameters) -> SimConfig {
+pub fn network(costs: &WriteCosts) -> SimConfig {
     let latency = costs.library_us + costs.dma_start_us + costs.adapter_us;
     let latency_ns = (latency * 1e3) as u64;
     SimConfig {
@@ -65,7 +65,7 @@ enum Post {
 pub struct Port {
     inner: SimTransport,
     member: usize,
-    costs: Parameters,
+    costs: WriteCosts,
     timers: Timers,
     links: BTreeMap<EndpointId, (Lengths, Lengths)>,
     /// Until when the processor, the adapter's sending and its receiving part are busy.
@@ -83,7 +83,7 @@ fn time(us: f64) -> Duration {
 }
 
 impl Port {
-    pub fn new(inner: SimTransport, member: usize, costs: Parameters, timers: Timers) -> Self {
+    pub fn new(inner: SimTransport, member: usize, costs: WriteCosts, timers: Timers) -> Self {
         Self {
             inner,
             member,

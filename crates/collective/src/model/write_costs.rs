@@ -5,9 +5,9 @@ use std::{fmt, str::FromStr};
 /// Costs of a network and its hosts (the paper, section 5; and two more). All must be finite and at least 0.
 ///
 /// As text, as [`fmt::Display`] writes and [`FromStr`] reads them: the paper's symbols with microseconds, separated by
-/// commas, such as `Tt=0.01,Ts=2`. Those that are left out are [`Parameters::PAPER`]'s.
+/// commas, such as `Tt=0.01,Ts=2`. Those that are left out are [`WriteCosts::PAPER`]'s.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Parameters {
+pub struct WriteCosts {
     /// Tt: transmission of a byte.
     pub transmit_us_per_byte: f64,
     /// Tc: copying a byte between the caller's memory and registered memory.
@@ -30,7 +30,7 @@ pub struct Parameters {
     pub members_per_core: f64,
 }
 
-impl Parameters {
+impl WriteCosts {
     /// The values of section 6.2, for GigaNet cLAN and hosts of 1 GHz.
     ///
     /// Two have no value there. The acknowledgement is 0: with it 4 B take 9.0 us a hop, and the gains that the paper
@@ -91,7 +91,7 @@ impl Parameters {
     pub const SHARED_MEMORY: Self =
         Self { dma_start_us: 0.2, adapter_us: 0.2, post_us: 0.6, work_us: 5.0, ..Self::TCP_LOCAL };
 
-    /// Returns these parameters for a network over which an empty write takes `hop_us`: Ts and Tn are what posting and the library
+    /// Returns these costs for a network over which an empty write takes `hop_us`: Ts and Tn are what posting and the library
     /// leave of it (section 5.1: `Tm + Td + 2 (Ts + Tn)`), in their ratio here.
     pub fn with_hop_us(self, hop_us: f64) -> Self {
         let ends_us = ((hop_us - self.library_us - self.post_us) / 2.0).max(0.0);
@@ -113,13 +113,13 @@ impl Parameters {
         copy.named().map(|(_, value)| *value as f32)
     }
 
-    /// Returns parameters of these values, as of [`Parameters::values`]; `None` if they are not valid.
+    /// Returns costs of these values, as of [`WriteCosts::values`]; `None` if they are not valid.
     pub fn of_values(values: [f32; Self::COUNT]) -> Option<Self> {
-        let mut parameters = Self::PAPER;
-        for ((_, place), value) in parameters.named().into_iter().zip(values) {
+        let mut costs = Self::PAPER;
+        for ((_, place), value) in costs.named().into_iter().zip(values) {
             *place = value.into();
         }
-        parameters.are_valid().then_some(parameters)
+        costs.are_valid().then_some(costs)
     }
 
     /// How many values there are.
@@ -142,7 +142,7 @@ impl Parameters {
     }
 }
 
-impl fmt::Display for Parameters {
+impl fmt::Display for WriteCosts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut copy = *self;
         for (index, (symbol, value)) in copy.named().into_iter().enumerate() {
@@ -152,9 +152,9 @@ impl fmt::Display for Parameters {
     }
 }
 
-/// A text that is not [`Parameters`].
+/// A text that is not [`WriteCosts`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum InvalidParameters {
+pub enum InvalidWriteCosts {
     /// A part without a known symbol and `=`.
     #[error(
         "\"{0}\" is none of Tt, Tc, Ts, Tn, Td, Tm, Ta, To, Tw and Mc with a value; use for example Tt=0.01,Ts=2"
@@ -173,28 +173,28 @@ pub enum InvalidParameters {
     Twice(&'static str),
 }
 
-impl FromStr for Parameters {
-    type Err = InvalidParameters;
+impl FromStr for WriteCosts {
+    type Err = InvalidWriteCosts;
 
-    fn from_str(text: &str) -> Result<Self, InvalidParameters> {
-        let mut parameters = Self::PAPER;
+    fn from_str(text: &str) -> Result<Self, InvalidWriteCosts> {
+        let mut costs = Self::PAPER;
         let mut given = Vec::new();
         for part in text.split(',') {
-            let unknown = || InvalidParameters::Unknown(part.to_owned());
+            let unknown = || InvalidWriteCosts::Unknown(part.to_owned());
             let (name, value) = part.split_once('=').ok_or_else(unknown)?;
-            let mut named = parameters.named().into_iter();
+            let mut named = costs.named().into_iter();
             let (symbol, place) =
                 named.find(|(symbol, _)| *symbol == name.trim()).ok_or_else(unknown)?;
             if given.contains(&symbol) {
-                return Err(InvalidParameters::Twice(symbol));
+                return Err(InvalidWriteCosts::Twice(symbol));
             }
             let time = value.trim().parse().ok();
             *place = time
                 .filter(|&time| is_valid(time))
-                .ok_or_else(|| InvalidParameters::Value { symbol, value: value.to_owned() })?;
+                .ok_or_else(|| InvalidWriteCosts::Value { symbol, value: value.to_owned() })?;
             given.push(symbol);
         }
-        Ok(parameters)
+        Ok(costs)
     }
 }
 
@@ -210,21 +210,21 @@ mod tests {
 
     #[test]
     fn a_measured_hop_is_what_an_empty_write_takes() {
-        for parameters in [
-            Parameters::PAPER,
-            Parameters::TCP,
-            Parameters { dma_start_us: 0.0, adapter_us: 0.0, ..Parameters::PAPER },
+        for costs in [
+            WriteCosts::PAPER,
+            WriteCosts::TCP,
+            WriteCosts { dma_start_us: 0.0, adapter_us: 0.0, ..WriteCosts::PAPER },
         ] {
             for hop_us in [5.0, 60.0, 20_000.0] {
-                let measured = parameters.with_hop_us(hop_us);
+                let measured = costs.with_hop_us(hop_us);
                 assert!((broadcast_hop_us(0, 1, &measured) - hop_us).abs() < 1e-6, "{measured}");
                 assert!(measured.are_valid());
             }
         }
         // Less than posting alone: nothing is left for the network.
-        let least = Parameters::PAPER.with_hop_us(0.1);
+        let least = WriteCosts::PAPER.with_hop_us(0.1);
         assert_eq!((least.dma_start_us, least.adapter_us), (0.0, 0.0));
-        let same = Parameters::PAPER.with_hop_us(broadcast_hop_us(0, 1, &Parameters::PAPER));
-        assert!((same.dma_start_us - Parameters::PAPER.dma_start_us).abs() < 1e-9);
+        let same = WriteCosts::PAPER.with_hop_us(broadcast_hop_us(0, 1, &WriteCosts::PAPER));
+        assert!((same.dma_start_us - WriteCosts::PAPER.dma_start_us).abs() < 1e-9);
     }
 }

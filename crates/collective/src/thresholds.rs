@@ -1,4 +1,4 @@
-//! Ways by fixed lengths.
+//! Ways by fixed thresholds.
 
 use std::{fmt, str::FromStr};
 
@@ -7,13 +7,13 @@ use crate::{Call, Choice, Kind, Way, links::ALL_PAIRS_MAX};
 /// On a ring each member has a part of at least this many bytes of its own: below, the number of steps counts.
 const CHUNK_BYTES_MIN: u64 = 4096;
 
-/// Lengths that choose ways.
+/// Lengths from which on other ways are taken.
 ///
 /// As text, as [`fmt::Display`] writes and [`FromStr`] reads them: names and numbers, separated by commas, such as
 /// `degree=3,exchange=0`. Those that are left out are the default's: degree 3, exchange up to 16 KiB, and blocks of 128 KiB from
 /// 128 KiB on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lengths {
+pub struct Thresholds {
     /// `degree`: that of reductions along trees; 1 to 65,536.
     pub degree: u32,
     /// `exchange`: all-reduces, reduce-scatters and barriers of at most this many bytes go by exchange; with two members, all
@@ -25,14 +25,14 @@ pub struct Lengths {
     pub block_bytes: u32,
 }
 
-impl Default for Lengths {
+impl Default for Thresholds {
     fn default() -> Self {
         Self { degree: 3, exchange_bytes: 16 << 10, long_bytes: 128 << 10, block_bytes: 128 << 10 }
     }
 }
 
-impl Lengths {
-    /// Returns lengths by which everything goes along trees, through slots.
+impl Thresholds {
+    /// Returns thresholds by which everything goes along trees, through slots.
     pub fn trees(degree: u32) -> Self {
         Self { degree, exchange_bytes: 0, long_bytes: u64::MAX, ..Self::default() }
     }
@@ -95,16 +95,16 @@ impl Lengths {
     }
 }
 
-impl fmt::Display for Lengths {
+impl fmt::Display for Thresholds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { degree, exchange_bytes, long_bytes, block_bytes } = self;
         write!(f, "degree={degree},exchange={exchange_bytes},long={long_bytes},block={block_bytes}")
     }
 }
 
-/// A text that is not [`Lengths`].
+/// A text that is not [`Thresholds`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum InvalidLengths {
+pub enum InvalidThresholds {
     /// A part without a known name and `=`.
     #[error(
         "\"{0}\" is none of degree, exchange, long and block with a number; use for example degree=3,exchange=0"
@@ -122,13 +122,13 @@ pub enum InvalidLengths {
     },
 }
 
-impl FromStr for Lengths {
-    type Err = InvalidLengths;
+impl FromStr for Thresholds {
+    type Err = InvalidThresholds;
 
-    fn from_str(text: &str) -> Result<Self, InvalidLengths> {
-        let mut lengths = Self::default();
+    fn from_str(text: &str) -> Result<Self, InvalidThresholds> {
+        let mut thresholds = Self::default();
         for part in text.split(',') {
-            let unknown = || InvalidLengths::Unknown(part.to_owned());
+            let unknown = || InvalidThresholds::Unknown(part.to_owned());
             let (name, value) = part.split_once('=').ok_or_else(unknown)?;
             let name = Self::NAMES.into_iter().find(|known| *known == name.trim());
             let name = name.ok_or_else(unknown)?;
@@ -140,16 +140,16 @@ impl FromStr for Lengths {
             let least = u64::from(most < u64::MAX);
             let number = value.trim().parse().ok();
             let number = number.filter(|number| (least..=most).contains(number));
-            let value = || InvalidLengths::Value { name, value: value.trim().to_owned(), range };
+            let value = || InvalidThresholds::Value { name, value: value.trim().to_owned(), range };
             let number = number.ok_or_else(value)?;
             match name {
                 // The casts are lossless: the numbers are in range.
-                "degree" => lengths.degree = number as u32,
-                "block" => lengths.block_bytes = number as u32,
-                "exchange" => lengths.exchange_bytes = number,
-                _ => lengths.long_bytes = number,
+                "degree" => thresholds.degree = number as u32,
+                "block" => thresholds.block_bytes = number as u32,
+                "exchange" => thresholds.exchange_bytes = number,
+                _ => thresholds.long_bytes = number,
             }
         }
-        Ok(lengths)
+        Ok(thresholds)
     }
 }
