@@ -21,7 +21,7 @@ const CALLS_MAX: usize = 256;
 /// How many choices, and how many short operations, are remembered: programs repeat few calls, and short ones take less time than a
 /// choice, or than finding their trees.
 const CHOICES_MAX: usize = 16;
-const PREPARED_MAX: usize = 16;
+const OPERATIONS_MAX: usize = 16;
 
 /// One member of a team: events in, [`Effect`]s out.
 ///
@@ -32,8 +32,8 @@ pub struct Member {
     settings: Settings,
     /// By rank.
     links: Vec<Link>,
-    /// Operations that are not complete, or wait for an earlier one.
-    operations: VecDeque<Option<Operation>>,
+    /// Operations that are not complete, or wait for an earlier one. Boxed, as they are moved often.
+    operations: VecDeque<Option<Box<Operation>>>,
     /// Number of `operations[0]`.
     first: u64,
     /// The last calls; the last is that of the last operation.
@@ -41,7 +41,7 @@ pub struct Member {
     /// The last choices.
     choices: VecDeque<(Call, Choice)>,
     /// The last short operations, as they begin.
-    prepared: VecDeque<Operation>,
+    remembered: VecDeque<Box<Operation>>,
     effects: VecDeque<Effect>,
     is_leaving: bool,
 }
@@ -74,7 +74,7 @@ impl Member {
             first: 0,
             calls: VecDeque::new(),
             choices: VecDeque::new(),
-            prepared: VecDeque::new(),
+            remembered: VecDeque::new(),
             effects: VecDeque::new(),
             is_leaving: false,
         }
@@ -89,7 +89,7 @@ impl Member {
     pub fn set_ways(&mut self, ways: WaySelection) {
         self.settings.ways = ways;
         self.choices.clear();
-        self.prepared.clear();
+        self.remembered.clear();
     }
 
     /// Returns how a call goes.
@@ -108,18 +108,18 @@ impl Member {
     }
 
     /// Returns an operation before it has begun.
-    fn prepare(&mut self, call: Call) -> Operation {
-        if let Some(known) = self.prepared.iter().find(|known| known.call == call) {
+    fn new_operation(&mut self, call: Call) -> Box<Operation> {
+        if let Some(known) = self.remembered.iter().find(|known| known.call == call) {
             return known.clone();
         }
         let choice = self.choice(&call);
-        let operation = Operation::new(call, choice, &self.settings);
+        let operation = Box::new(Operation::new(call, choice, &self.settings));
         // Long ones have a list of blocks, and take time anyway.
         if operation.transfers.is_none() {
-            if self.prepared.len() == PREPARED_MAX {
-                self.prepared.pop_front();
+            if self.remembered.len() == OPERATIONS_MAX {
+                self.remembered.pop_front();
             }
-            self.prepared.push_back(operation.clone());
+            self.remembered.push_back(operation.clone());
         }
         operation
     }
@@ -154,7 +154,7 @@ impl Member {
     /// Errors: another member has called something else; the team cannot go on.
     pub fn start(&mut self, call: Call) -> Result<u64, Fault> {
         let number = self.called();
-        let operation = self.prepare(call);
+        let operation = self.new_operation(call);
         for (ring, peer) in operation.sends() {
             let index = self.index(peer);
             self.links[index].outgoing[ring as usize].operations.push_back(number);
@@ -340,7 +340,7 @@ impl Member {
             return None;
         }
         let later = self.operations.iter().skip(1).flatten();
-        awaited.extend(later.flat_map(Operation::awaited));
+        awaited.extend(later.flat_map(|operation| operation.awaited()));
         Some((self.first, awaited))
     }
 

@@ -16,7 +16,7 @@ pub(crate) struct Operation {
     pub(crate) up: Option<Up>,
     pub(crate) down: Option<Down>,
     pub(crate) exchange: Option<Exchange>,
-    /// Those of a long operation. Boxed, as operations are moved often.
+    /// Those of a long operation. Boxed, as most have none.
     pub(crate) transfers: Option<Box<Transfers>>,
 }
 
