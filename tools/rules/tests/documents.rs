@@ -244,7 +244,12 @@ fn commands_in_documents_exist() {
     assert_none(&broken, "commands that ./dev does not have");
     let (ci, test) = (read(&root().join(".ci/run")), read(&root().join("tools/dev/test")));
     assert!(ci.ends_with("\nexec ./dev test\n"), ".ci/run does not call ./dev test");
-    for command in ["tools/dev/lint", "./dev test-rdma", "./dev test-rdma hosts"] {
-        assert!(test.contains(&format!(" {command} ||")), "./dev test does not call {command}");
+    for call in [
+        " tools/dev/lint || status=$?",
+        " ./dev test-rdma >",
+        " wait \"$machine\" || status=$?",
+        " ./dev test-rdma hosts >",
+    ] {
+        assert!(test.contains(call), "./dev test does not call{call}");
     }
 }
