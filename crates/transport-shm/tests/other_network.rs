@@ -19,7 +19,7 @@ const OFFER: &str = "RDMC_TEST_SHM_OTHER_NETWORK";
 fn elsewhere() {
     let Ok(text) = std::env::var(OFFER) else { return };
     let offer: Vec<u8> = text.split(' ').map(|byte| byte.parse().unwrap()).collect();
-    let refused = ShmLink::connect(&offer).expect_err("nobody listens there");
+    let refused = ShmLink::connect(&offer).expect_err("the connection is refused");
     let is_refused = matches!(
         &refused,
         ShmError::System { step: "connecting to the peer's process", error }

@@ -46,7 +46,7 @@ impl Link {
     /// MTUs that links can have.
     pub(crate) const MTUS: std::ops::RangeInclusive<u32> = 576..=9_000;
     /// Queues that links can have, in ms.
-    pub(crate) const QUEUES_MS: std::ops::RangeInclusive<u64> = 1..=10_000;
+    pub const QUEUES_MS: std::ops::RangeInclusive<u64> = 1..=10_000;
 
     /// A link of this rate, with the usual burst.
     pub fn of_rate(rate: Rate) -> Self {

@@ -79,10 +79,8 @@ impl Place {
         let members = values.number("members", 2..=members_max)?.unwrap_or(2);
         let rate = values.parsed("rate", rate)?.unwrap_or(usual_rate(members));
         let link = Link::of_rate(rate);
-        let link = match values.number("queue-ms", 1..=10_000)? {
-            Some(queue_ms) => link.with_queue(queue_ms),
-            None => link,
-        };
+        let queue_ms = values.number("queue-ms", Link::QUEUES_MS)?;
+        let link = queue_ms.map_or(link, |queue_ms| link.with_queue(queue_ms));
         let link = if values.flag("small-burst")? { link.with_small_burst() } else { link };
         let layouts = [("packed", Layout::Packed), ("scattered", Layout::Scattered)];
         let flows = [("none", Flows::None), ("one", Flows::One), ("all", Flows::All)];

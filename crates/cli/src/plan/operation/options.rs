@@ -76,7 +76,7 @@ pub struct Options {
     )]
     pub degree: Option<u32>,
 
-    /// WriteCosts for the model, in microseconds: per byte transmitted (Tt), copied (Tc) and folded (To), per DMA start
+    /// Costs for the model, in microseconds: per byte transmitted (Tt), copied (Tc) and folded (To), per DMA start
     /// (Ts), adapter (Tn), posting (Td), call (Tm), acknowledgement (Ta) and of processors (Tw), and members per core
     /// (Mc), such as Tt=0.001,Ts=0.5
     /// [default: TCP between hosts at 10 Gbit/s; for omitted costs those of the network in the model's publication]
