@@ -155,7 +155,7 @@ fn could_not_connect(first: Option<usize>, members: usize, hosts: &[Host]) -> St
 mod tests {
     use std::time::Duration;
 
-    use rdmc::{Algorithm, Secret};
+    use rdmc::{Algorithm, Failure, FailureKind, Secret};
 
     use super::*;
     use crate::{
@@ -192,10 +192,14 @@ mod tests {
 
         /// A group of the next round.
         fn group(&mut self) -> PushGroup {
+            self.group_by(Algorithm::Chain)
+        }
+
+        fn group_by(&mut self, algorithm: Algorithm) -> PushGroup {
             self.round.number += 1;
             let part =
                 Part { source: None, hosts: vec![0, 1, 2], ranges: [(0, 1)].into_iter().collect() };
-            PushGroup::new(part, Algorithm::Chain, &self.hosts, FIRST, &self.settings)
+            PushGroup::new(part, algorithm, &self.hosts, FIRST, &self.settings)
         }
 
         fn respond(&mut self, group: &PushGroup) -> Response {
@@ -251,6 +255,31 @@ mod tests {
             given_up.extend(hosts);
         }
         assert_eq!(given_up, [(1, "it stopped sending (one reports it)".to_owned())]);
+    }
+
+    #[test]
+    fn a_root_that_sends_through_switches_knows_better_than_reports_that_came_first() {
+        let mut world = World::new();
+        let failure = |kind| Failure {
+            group: 0,
+            member: Some(2),
+            reporter: 0,
+            kind,
+            detail: "switch tor: it is silent".to_owned(),
+            delivered: 0,
+        };
+        let mut why = |algorithm, kind| {
+            let mut group = world.group_by(algorithm);
+            group.reported(2, None, "was lost: switch…", &[], LATE);
+            group.begin_failing(LATE, "three: was lost: switch…");
+            group.failed_here(&failure(kind));
+            group.why()
+        };
+        let [switch, chain] = [Algorithm::InSwitch, Algorithm::Chain];
+        assert_eq!(why(switch, FailureKind::Lost), "was lost: switch tor: it is silent");
+        // It has aborted the group because of the report.
+        assert_eq!(why(switch, FailureKind::Application), "three: was lost: switch…");
+        assert_eq!(why(chain, FailureKind::Lost), "three: was lost: switch…");
     }
 
     #[test]

@@ -199,8 +199,10 @@ impl PushGroup {
 
     pub(super) fn failed_here(&mut self, failure: &Failure) {
         self.is_by_switches |= failure.kind == FailureKind::Network;
-        // Not for a group that the root has aborted itself.
-        if self.reason.is_none() {
+        // Not for a group that the root has aborted itself. Receivers of a switch know from the root alone who has
+        // failed, in words that were cut, and their reports may be here first.
+        let is_known_here = self.is_in_switch() && failure.kind != FailureKind::Application;
+        if self.reason.is_none() || is_known_here {
             self.own.get_or_insert((blamed(failure), predicate(failure)));
         }
     }
