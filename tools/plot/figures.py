@@ -81,13 +81,15 @@ def best(rows: list[Row], column: str, *key: str) -> list[Row]:
 def shaped(document: Document) -> Figure:
     """The rate of the mean time. All choices of the cost model are one line."""
     rows = [{**row, "algorithm": row["algorithm"].split(":")[0]} for row in document["rows"]]
-    rows = best(rows, "time_s", "algorithm", "length", "members")
+    has_queues = len({row.get("queue_ms") for row in rows}) > 1
+    rows = best(rows, "time_s", "algorithm", "length", "members", *(["queue_ms"] if has_queues else []))
     is_one = len({row["algorithm"] for row in rows}) == 1
     value, title = ("mbit_per_s", "Mbit/s") if len({row["mbit"] for row in rows}) == 1 else ("of_rate", SHARE.title)
     for row in rows:
         row["y"] = row[value] * row["time_s"] / row["mean_s"]
         row["error"] = row["y"] * (row["deviation_s"] or 0) / row["mean_s"]
     panel, line = ("{algorithm}", "{length}") if is_one else ("{length}", "{algorithm}")
+    panel += ", queues of {queue_ms} ms" if has_queues else ""
     return Figure("Bandwidth against the number of members", "members", MEMBERS, (Y("y", Axis(title), panel, line, "error"),), lambda _: rows)
 
 

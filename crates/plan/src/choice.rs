@@ -22,12 +22,13 @@ use relay::BLOCK_BYTES_MAX;
 use schedule::{Algorithm, Schedule};
 
 use crate::{
-    costs::Costs,
+    costs::{BLOCK_BYTES_MIN, Costs},
     crossing::{are_racks, between_racks},
 };
 
-/// The block sizes considered: powers of two from 16 KiB to [`BLOCK_BYTES_MAX`].
-const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> = 14..=BLOCK_BYTES_MAX.ilog2();
+/// The block sizes considered: powers of two from [`BLOCK_BYTES_MIN`] to [`BLOCK_BYTES_MAX`].
+const BLOCK_BYTES_LOG2: std::ops::RangeInclusive<u32> =
+    BLOCK_BYTES_MIN.ilog2()..=BLOCK_BYTES_MAX.ilog2();
 
 /// The model has no cost for long blocks with switches, but there is one: a member copies a whole block
 /// into or out of its queue pair's memory, and at most this much is in flight meanwhile
@@ -165,7 +166,8 @@ impl ChoiceRequest<'_> {
         let (given, bytes) = (self.block_bytes, self.message_bytes);
         let longest = match algorithm {
             Algorithm::InSwitch => costs.block_bytes_max.min(IN_SWITCH_BLOCK_BYTES_MAX),
-            _ => costs.block_bytes_max,
+            Algorithm::Chain | Algorithm::Sequential => costs.block_bytes_max,
+            _ => costs.block_bytes_max.min(costs.queued_bytes_max),
         };
         // A message has fewer than 2^32 blocks; a block twice as long as the message is of no use.
         let useful = move |&size: &u64| {
@@ -360,6 +362,7 @@ mod tests {
             latency_seconds: 10.0,
             burst_bytes: 0,
             block_bytes_max: u64::MAX,
+            queued_bytes_max: u64::MAX,
             cut_through: false,
             oversubscription: 1.0,
         };
@@ -429,8 +432,11 @@ mod tests {
     fn faster_links_and_longer_messages_get_longer_blocks() {
         let block = |rate, bytes| request(8, bytes).choose(&of_rate(rate)).block_bytes;
         assert!(block(250_000_000, 8 * MIB) <= 32 << 10);
-        assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
         assert!(block(100_000_000_000, 256 * MIB) >= MIB);
+        // However long the message is: what the queues of cheap switches hold of several links.
+        let longest = [1_000_000, 250_000_000, 500_000_000, 1_000_000_000, 10_000_000_000]
+            .map(|rate| block(rate, 1 << 40) >> 10);
+        assert_eq!(longest, [16, 32, 64, 128, 1024]);
         let together = |network, copies_directly| {
             let machine = Machine { copies_directly, ..MACHINE };
             let costs = Costs::of_one_machine(network, 8, machine);

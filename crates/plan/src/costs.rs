@@ -2,6 +2,13 @@
 
 use relay::BLOCK_BYTES_MAX;
 
+/// The shortest block that is considered.
+pub(crate) const BLOCK_BYTES_MIN: u64 = 16 << 10;
+
+/// How long a block may take on a link where several links of a member have one on its way at once; so that 128 KiB may at 1 Gbit/s.
+/// Ports of cheap switches have queues of some 2 ms, and lose packets of longer blocks (docs/decisions/choice.md).
+const BLOCK_SECONDS_MAX: f64 = 1.1e-3;
+
 /// A block of this length stays in a core's second-level cache.
 const CACHED_BYTES: u64 = 256 << 10;
 
@@ -46,6 +53,9 @@ pub struct Costs {
     pub burst_bytes: u64,
     /// Longer blocks are used only on request.
     pub block_bytes_max: u64,
+    /// The same for schedules in which several links of a member have blocks on their way at once, which wait for each other in
+    /// queues.
+    pub queued_bytes_max: u64,
     /// Whether members send a block on while they receive it.
     pub cut_through: bool,
     /// How many times more the hosts of a rack can send than its uplink carries; 1 for racks that cost nothing. Of no
@@ -63,13 +73,19 @@ impl Costs {
             Network::Device => (100_000_000_000, 10e-6, 16 << 20),
         };
         let rate = rate_bits_per_second.unwrap_or(usual_rate).max(1);
+        let rate_bytes_per_second = rate as f64 / 8.0;
+        let queued_bytes = (rate_bytes_per_second * BLOCK_SECONDS_MAX) as u64;
         Self {
-            rate_bytes_per_second: rate as f64 / 8.0,
+            rate_bytes_per_second,
             busy_seconds,
             gap_seconds: 3e-6,
             latency_seconds: 100e-6,
             burst_bytes: 0,
             block_bytes_max,
+            queued_bytes_max: match network {
+                Network::Tcp => queued_bytes.max(BLOCK_BYTES_MIN),
+                Network::Device => u64::MAX,
+            },
             cut_through: network == Network::Tcp,
             oversubscription: OVERSUBSCRIPTION_DEFAULT,
         }
@@ -102,6 +118,7 @@ impl Costs {
             latency_seconds: 100e-6,
             burst_bytes: 0,
             block_bytes_max,
+            queued_bytes_max: u64::MAX,
             cut_through: network == Network::Tcp && !is_direct,
             oversubscription: 1.0,
         }
