@@ -70,6 +70,32 @@ fn row<'a>(output: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
+fn what_has_passed_with_the_same_sources_is_left_out_of_a_night_that_continues() {
+    let mut table = Table::new();
+    let count = |name: &str| format!("echo >>{}; echo '5 runs, all passed'", table.path(name));
+    let (good, bad) = (count("good"), count("bad"));
+    table.step("passes", "runs", &good);
+    table.step("fails", "runs", &format!("{bad}; exit 1"));
+    let runs = |table: &Table| {
+        ["good", "bad"].map(|name| fs::read_to_string(table.path(name)).unwrap().lines().count())
+    };
+    assert_eq!(table.run(&["--tree", "one"]).0, Some(1));
+    let (code, output) = table.run(&["--tree", "one", "--continue"]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(row(&output, "passes").ends_with("  passed before"), "{output}");
+    assert!(row(&output, "fails").contains("FAILED"), "{output}");
+    assert_eq!(runs(&table), [1, 2]);
+    // Other sources; a night from the beginning; what was short.
+    table.run(&["--tree", "another", "--continue"]);
+    table.run(&["--tree", "another"]);
+    table.run(&["--tree", "third", "--short"]);
+    table.run(&["--tree", "third", "--continue"]);
+    assert_eq!(runs(&table), [5, 6]);
+    let (code, _) = table.run(&["--tree", "", "--continue"]);
+    assert_eq!((code, runs(&table)), (Some(2), [5, 6]), "of unknown sources");
+}
+
+#[test]
 fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     let mut table = Table::new();
     let tests = "test result: ok. 3 passed; 0 failed";
