@@ -432,6 +432,7 @@ mod tests {
     fn faster_links_and_longer_messages_get_longer_blocks() {
         let block = |rate, bytes| request(8, bytes).choose(&of_rate(rate)).block_bytes;
         assert!(block(250_000_000, 8 * MIB) <= 32 << 10);
+        assert!(block(250_000_000, 256 * MIB) <= 128 << 10);
         assert!(block(100_000_000_000, 256 * MIB) >= MIB);
         // However long the message is: what the queues of cheap switches hold of several links.
         let longest = [1_000_000, 250_000_000, 500_000_000, 1_000_000_000, 10_000_000_000]
