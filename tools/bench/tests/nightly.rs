@@ -96,6 +96,19 @@ fn what_has_passed_with_the_same_sources_is_left_out_of_a_night_that_continues()
 }
 
 #[test]
+fn a_step_that_fails_after_it_passed_has_not_passed_before() {
+    let mut table = Table::new();
+    let broken = table.path("broken");
+    table.step("step", "runs", &format!("test -e {broken} && exit 1; echo '5 runs, all passed'"));
+    assert_eq!(table.run(&["--tree", "one"]).0, Some(0));
+    fs::write(&broken, "").unwrap();
+    assert_eq!(table.run(&["--tree", "one"]).0, Some(1));
+    let (code, output) = table.run(&["--tree", "one", "--continue"]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(row(&output, "step").contains("FAILED"), "{output}");
+}
+
+#[test]
 fn a_step_is_judged_by_what_it_ran_and_all_steps_run() {
     let mut table = Table::new();
     let tests = "test result: ok. 3 passed; 0 failed";
