@@ -99,13 +99,13 @@ fn what_has_passed_with_the_same_sources_is_left_out_of_a_night_that_continues()
 fn a_step_that_fails_after_it_passed_has_not_passed_before() {
     let mut table = Table::new();
     let broken = table.path("broken");
-    table.step("step", "runs", &format!("test -e {broken} && exit 1; echo '5 runs, all passed'"));
+    table.step("breaks", "runs", &format!("test -e {broken} && exit 1; echo '5 runs, all passed'"));
     assert_eq!(table.run(&["--tree", "one"]).0, Some(0));
     fs::write(&broken, "").unwrap();
     assert_eq!(table.run(&["--tree", "one"]).0, Some(1));
     let (code, output) = table.run(&["--tree", "one", "--continue"]);
     assert_eq!(code, Some(1), "{output}");
-    assert!(row(&output, "step").contains("FAILED"), "{output}");
+    assert!(row(&output, "breaks").contains("FAILED"), "{output}");
 }
 
 #[test]
