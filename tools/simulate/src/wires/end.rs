@@ -388,10 +388,12 @@ impl<'a> End<'a> {
     /// Checks that a peer that was found to be silent is.
     fn check_silent(&self, connection: usize, facts: &mut Facts<'_>) {
         let Some(link) = &self.links[connection] else { return };
-        let silence_ns = self.scenario.ends[self.number].silence_ms * 1_000_000;
+        let plan = &self.scenario.ends[self.number];
+        let (silence_ns, telling_ns) = (plan.silence_ms * 1_000_000, plan.telling_ns());
         // A short part of a record is no sign of life.
         let was_silent = facts.may_keep_parts(connection)
-            || link.quiet_ns(self.number, facts.now_ns).any(|quiet_ns| quiet_ns >= silence_ns);
+            || (link.quiet_ns(self.number, facts.now_ns, telling_ns))
+                .any(|quiet_ns| quiet_ns >= silence_ns);
         if !was_silent {
             facts.violated(format!(
                 "end {}, connection {connection}: nobody was silent",
@@ -509,12 +511,8 @@ impl<'a> End<'a> {
         let plan = &self.scenario.ends[self.number];
         // Timers share wake-ups, eight in each heartbeat interval.
         let (silence_ns, delay_ns) = (plan.silence_ms * 1_000_000, plan.poll_delay_ns_max);
-        // Under a limit a connection waits for its turn until it looks whether something has come, and each stream may read
-        // two records in a turn.
-        let streams: usize = self.scenario.connections.iter().map(|it| it.streams).sum();
-        let turns_ns =
-            plan.rate_max.map_or(0, |rate| streams as u64 * (140 << 10) * 1_000_000_000 / rate);
-        let latest_ns = silence_ns + silence_ns / 32 + delay_ns + turns_ns + 1_000;
+        let turn_ns = self.scenario.turn_ns(plan);
+        let latest_ns = silence_ns + silence_ns / 32 + delay_ns + turn_ns + 1_000;
         if self.connections.as_ref().is_some_and(|it| it.have_turns(facts.now_ns)) {
             return;
         }
@@ -527,9 +525,8 @@ impl<'a> End<'a> {
             if !is_shared && !self.application(connection, 0).is_some_and(is_open) {
                 continue;
             }
-            if let Some(quiet_ns) =
-                link.quiet_ns(self.number, facts.now_ns).find(|&it| it > latest_ns)
-            {
+            let mut quiet = link.quiet_ns(self.number, facts.now_ns, 0);
+            if let Some(quiet_ns) = quiet.find(|&it| it > latest_ns) {
                 facts.violated(format!(
                     "end {}, connection {connection}: silent for {quiet_ns} ns, and nobody has noticed",
                     self.number
@@ -540,12 +537,14 @@ impl<'a> End<'a> {
 }
 
 impl Link {
-    /// Returns for how long nothing was read on each stream that has nothing to read.
-    fn quiet_ns(&self, end: usize, now_ns: u64) -> impl Iterator<Item = u64> {
+    /// Returns for how long nothing was read on each stream that has had nothing to read, but for what came in the last
+    /// `lately_ns`.
+    fn quiet_ns(&self, end: usize, now_ns: u64, lately_ns: u64) -> impl Iterator<Item = u64> {
         self.wires.iter().filter_map(move |wire| {
             let wire = wire.borrow();
             let line = &wire.lines[1 - end];
-            (!line.is_readable()).then(|| now_ns - line.last_read_ns.max(self.opened_ns))
+            (!line.was_readable(now_ns.saturating_sub(lately_ns)))
+                .then(|| now_ns - line.last_read_ns.max(self.opened_ns))
         })
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Line {
     pub(super) is_news_to_writer: bool,
     /// When bytes were read last.
     pub(super) last_read_ns: u64,
+    /// Since when there is something to read, or was last.
+    readable_since_ns: u64,
     /// Bits that change in the next byte.
     alters_next: Option<u8>,
 }
@@ -117,8 +119,13 @@ impl Line {
     }
 
     /// Returns whether there is something to read, or the end.
-    pub(super) fn is_readable(&self) -> bool {
+    fn is_readable(&self) -> bool {
         self.unread() > 0 || self.ended.is_some()
+    }
+
+    /// Returns whether there was something to read, or the end, that is there now.
+    pub(super) fn was_readable(&self, at_ns: u64) -> bool {
+        self.is_readable() && self.readable_since_ns <= at_ns
     }
 
     /// Returns whether it is reset, or will be.
@@ -186,6 +193,9 @@ impl Line {
         }
         if self.stalled_until_ns > now_ns || self.ended.is_some() {
             return;
+        }
+        if !self.is_readable() {
+            self.readable_since_ns = now_ns;
         }
         let until_ns = match self.end {
             Some((at_ns, LineEnd::Reset)) => at_ns.min(now_ns),

@@ -213,11 +213,7 @@ impl WireScenario {
 
     /// Returns the most time from something that happens at one end until the other one has noticed it.
     fn hop_ns(&self) -> u64 {
-        // Several threads also have to notice what they tell each other.
-        let delay = |end: &WireEndPlan| match end.threads {
-            1 => end.poll_delay_ns_max,
-            _ => 3 * end.poll_delay_ns_max + 6_000,
-        };
+        let delay = |end: &WireEndPlan| end.poll_delay_ns_max + end.telling_ns();
         let delay = self.ends.iter().map(delay).max().unwrap_or(0);
         self.network.latency_ns + self.network.jitter_ns_max + delay
     }
@@ -245,10 +241,20 @@ impl WireScenario {
         limited_ns + (8 * items as u64 + 4 * lines + 64) * 2 * (self.hop_ns() + 20_000)
     }
 
-    /// Returns how long 1 KiB takes, a part of a record by which an end knows that the other one is alive.
+    /// Returns how long it may take until an end has read 1 KiB, a part of a record by which it knows that the other one is alive:
+    /// a line, fuller or not, at a time. No socket holds less than that, so that only a short line is read in several turns.
     pub(super) fn progress_ns(&self) -> u64 {
         let lines = 1024 / (self.network.capacity_bytes as u64 / 8).max(1);
-        2 * (lines + 1) * (self.hop_ns() + 20_000)
+        let turns = 1024 / self.network.capacity_bytes as u64;
+        let turn_ns = self.ends.iter().map(|end| self.turn_ns(end)).max().unwrap_or(0);
+        2 * (lines + 1) * (self.hop_ns() + 20_000) + turns * turn_ns
+    }
+
+    /// Returns how long a connection waits for its turn under an end's limit until it looks whether something has come: each stream
+    /// may read two records in a turn.
+    pub(super) fn turn_ns(&self, end: &WireEndPlan) -> u64 {
+        let streams: usize = self.connections.iter().map(|it| it.streams).sum();
+        end.rate_max.map_or(0, |rate| streams as u64 * (140 << 10) * 1_000_000_000 / rate)
     }
 
     /// Returns when the last thing begins that is planned, faults included.
@@ -288,6 +294,9 @@ impl WireScenario {
         if 8 * self.hop_ns() > silences[0].min(silences[1]) * 1_000_000 {
             return Err("bytes take longer than an eighth of a silence timeout".into());
         }
+        if self.progress_ns() > silences[0].min(silences[1]) * 1_000_000 {
+            return Err("1 KiB takes longer than a silence timeout".into());
+        }
         if self.network.capacity_bytes == 0 || self.network.cuts_percent > 100 {
             return Err("a line takes a byte at least".into());
         }
@@ -325,6 +334,11 @@ impl ConnectionPlan {
 impl WireEndPlan {
     /// The least [`TcpSettings::rate_max`].
     pub(super) const RATE_LEAST: u64 = RATE_MAX_LEAST;
+
+    /// Returns the most time until what one of several threads has found is told by the end's owner.
+    pub(super) fn telling_ns(&self) -> u64 {
+        if self.threads == 1 { 0 } else { 2 * self.poll_delay_ns_max + 6_000 }
+    }
 }
 
 impl fmt::Display for WireScenario {
