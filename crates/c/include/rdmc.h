@@ -275,7 +275,8 @@ typedef struct rdmc_group_settings {
   // The length of a typical message in bytes, for the root's choice of algorithm and block size; 16 MiB by default.
   uint64_t message_bytes;
   // The rate of each member's link in bits per second, for the same choice. Default: the rate at which the processors copy if
-  // all members are on one machine; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
+  // all members are on one machine; otherwise, over TCP, that of the root's interface, or 10 Gbit/s if the system does not
+  // know it; 100 Gbit/s over other fabrics.
   uint64_t rate_bits_per_second;
   // The time limit for creating the group, in milliseconds; the context's `connect_timeout_ms` by default.
   uint64_t connect_timeout_ms;

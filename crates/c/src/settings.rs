@@ -102,7 +102,8 @@ pub struct GroupOptions {
     /// The length of a typical message in bytes, for the root's choice of algorithm and block size; 16 MiB by default.
     pub message_bytes: u64,
     /// The rate of each member's link in bits per second, for the same choice. Default: the rate at which the processors copy if
-    /// all members are on one machine; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
+    /// all members are on one machine; otherwise, over TCP, that of the root's interface, or 10 Gbit/s if the system does not
+    /// know it; 100 Gbit/s over other fabrics.
     pub rate_bits_per_second: u64,
     /// The time limit for creating the group, in milliseconds; the context's `connect_timeout_ms` by default.
     pub connect_timeout_ms: u64,

@@ -27,7 +27,8 @@ pub struct TransferOptions {
 
     /// Rate of a link, such as 250mbit or 9.5gbit, for the choice of algorithm and block size
     ///
-    /// Default: 10gbit over TCP, 100gbit over RDMA; with --local an estimate for this machine's processors.
+    /// Default: over TCP that of this host's interface, or 10gbit if the system does not know it; 100gbit over RDMA; with --local
+    /// an estimate for this machine's processors.
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub rate: Option<u64>,
 

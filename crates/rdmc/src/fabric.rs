@@ -1,12 +1,18 @@
 //! The network that a context uses.
 
-use std::{fmt, net::SocketAddr, num::NonZeroUsize, str::FromStr, thread};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    num::NonZeroUsize,
+    str::FromStr,
+    thread,
+};
 
 use collective::model::WriteCosts;
 
 use plan::costs::{Costs, Machine, Network};
 
-use crate::Error;
+use crate::{Error, link_rate};
 
 /// The network over which a context moves blocks; the same at all members of a group.
 ///
@@ -55,6 +61,15 @@ impl Fabric {
     /// assumes 10 Gbit/s over TCP and 100 Gbit/s over other fabrics.
     pub fn costs_between_hosts(&self, rate_bits_per_second: Option<u64>) -> Costs {
         Costs::between_hosts(self.network(), rate_bits_per_second)
+    }
+
+    /// Returns the rate in bits per second of the link of this machine that has this address, for
+    /// [`Fabric::costs_between_hosts`]; `None` if the system does not know it, and over other fabrics than TCP.
+    pub fn link_rate(&self, own: IpAddr) -> Option<u64> {
+        match self {
+            Self::Tcp => link_rate::of_address(own),
+            Self::Libfabric { .. } => None,
+        }
     }
 
     /// Returns the costs of a group whose members all run on one machine, such as [`Fabric::this_machine`], and share its

@@ -72,8 +72,8 @@ pub struct GroupSettings {
     pub message_bytes: Option<u64>,
     /// The rate of each member's link in bits per second, for the same choice. A lower limit of the context
     /// ([`ContextSettings::rate_max`]) takes precedence. Default: the rate at which the processors copy if all members
-    /// have the same address or loopback addresses; otherwise 10 Gbit/s over TCP and 100 Gbit/s over other fabrics. Takes
-    /// effect at the root only.
+    /// have the same address or loopback addresses; otherwise that of the root's interface ([`Fabric::link_rate`]);
+    /// if that is unknown, 10 Gbit/s over TCP and 100 Gbit/s over other fabrics. Takes effect at the root only.
     pub rate_bits_per_second: Option<u64>,
     /// Length in bytes of every block of a message but the last; 1 to [`crate::BLOCK_BYTES_MAX`]. `None`, the default: the
     /// root chooses the fastest, at most 16 MiB, and the other members learn it. Each receiver allocates memory for
@@ -288,7 +288,11 @@ impl GroupSettings {
                 let machine = Machine { copies_directly, ..machine };
                 context.fabric.costs_of_one_machine(members, machine)
             }
-            rate => context.fabric.costs_between_hosts(rate),
+            rate => {
+                let root = self.members.get(self.root as usize);
+                let of_link = || context.fabric.link_rate(root?.ip());
+                context.fabric.costs_between_hosts(rate.or_else(of_link))
+            }
         };
         if let Some(rate) = tcp.rate_max {
             costs.rate_bytes_per_second = costs.rate_bytes_per_second.min(rate as f64);

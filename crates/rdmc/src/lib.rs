@@ -122,6 +122,7 @@ pub mod fuzzing;
 mod group;
 mod group_settings;
 mod inbox;
+mod link_rate;
 mod machine_speed;
 mod message;
 mod network;

@@ -1,8 +1,9 @@
 //! The networks of this machine.
 
-use std::{cmp::Reverse, fs};
+use std::cmp::Reverse;
 
 use if_addrs::{IfAddr, Interface};
+use rdmc::Fabric;
 
 use super::network::Network;
 use crate::failure::Failure;
@@ -24,14 +25,11 @@ fn network_of(interface: &Interface) -> Network {
         IfAddr::V4(address) => address.prefixlen,
         IfAddr::V6(address) => address.prefixlen,
     };
-    // In Mbit/s; -1 without a link.
-    let speed = fs::read_to_string(format!("/sys/class/net/{}/speed", interface.name));
-    let megabits = speed.ok().and_then(|text| text.trim().parse::<u64>().ok());
     Network {
         interface: interface.name.clone(),
         address: interface.ip(),
         prefix_bits,
-        bits_per_second: megabits.map(|megabits| megabits.saturating_mul(1_000_000)),
+        bits_per_second: Fabric::Tcp.link_rate(interface.ip()),
     }
 }
 

@@ -55,8 +55,9 @@ impl GroupPlan<'_> {
     fn start(&self, number: u64) -> (Start, Choice) {
         let mut addresses = Vec::new();
         let mut racks = Vec::new();
+        let own = self.hosts.own_address(self.listening);
         if self.part.source.is_none() {
-            addresses.push(self.hosts.own_address(self.listening));
+            addresses.push(own);
             racks.push(self.settings.root_rack);
         }
         for &host in self.part.source.iter().chain(&self.part.hosts) {
@@ -65,7 +66,8 @@ impl GroupPlan<'_> {
             racks.push(known.plan.rack);
         }
         let (message_bytes, messages_in_flight) = self.messages;
-        let choice = self.settings.choose(self.algorithm(), &racks, message_bytes, self.fabric);
+        let (algorithm, fabric) = (self.algorithm(), self.fabric);
+        let choice = self.settings.choose(algorithm, &racks, message_bytes, fabric, own.ip());
         let group = self.settings.group_terms(number, &choice, addresses, racks);
         let group = GroupTerms { messages_in_flight, ..group };
         (Start { group, ranges: RangeList::from(&self.part.ranges) }, choice)

@@ -94,7 +94,8 @@ pub struct PushSettings {
     pub root_rack: u32,
     /// Length of a block; `None` for the fastest.
     pub block_bytes: Option<u64>,
-    /// Rate of a link in bits per second, for these choices; `None` if unknown.
+    /// Rate of a link in bits per second, for these choices; `None` for that of this host's link, as far as it is known
+    /// ([`Fabric::link_rate`]).
     pub rate_bits_per_second: Option<u64>,
     /// Burst of links limited by a token bucket, for these choices ([`Costs::burst_bytes`]).
     pub burst_bytes: u64,
@@ -181,19 +182,22 @@ impl PushSettings {
         }
     }
 
-    /// Algorithm and block size for a message of this length to members in these racks, the root's first.
+    /// Algorithm and block size for a message of this length to members in these racks, the root's first. `own`: the address
+    /// at which members reach this host.
     pub fn choose(
         &self,
         algorithm: Option<Algorithm>,
         racks: &[u32],
         bytes: u64,
         fabric: &Fabric,
+        own: IpAddr,
     ) -> Choice {
         let members = u32::try_from(racks.len()).unwrap_or(u32::MAX);
         let mut costs = match self.rate_bits_per_second {
             None if self.local_only => fabric.costs_of_one_machine(members, Fabric::this_machine()),
             rate => {
                 let burst_bytes = self.burst_bytes;
+                let rate = rate.or_else(|| fabric.link_rate(own));
                 Costs { burst_bytes, ..fabric.costs_between_hosts(rate) }
             }
         };

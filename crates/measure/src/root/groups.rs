@@ -6,7 +6,7 @@ use std::{
 };
 
 use files::{GroupTerms, HostState, PushError, join_predicate, predicate};
-use rdmc::{Algorithm, Application, Failure, Group, Incoming, Region};
+use rdmc::{Algorithm, Application, Choice, Failure, Group, Incoming, Region};
 use session::Deadline;
 
 use super::{
@@ -105,11 +105,8 @@ impl Groups<'_, '_> {
                 continue;
             }
             observe(BenchEvent::Measuring { subject, bytes });
-            let Some(context) = self.session.gathering.context() else { return Ok(()) };
             let members = hosts.len() + 1;
-            let settings = self.session.gathering.settings();
-            let choice =
-                settings.choose(settings.algorithm, &vec![0; members], bytes, context.fabric());
+            let Some(choice) = self.choose(&hosts, bytes) else { return Ok(()) };
             let repeats = match subject {
                 Subject::Latency(_) => plan.latency_repeats,
                 _ => plan.repeats,
@@ -130,6 +127,15 @@ impl Groups<'_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// How a message of this length is sent to these hosts, which count as in one rack; `None` without a network.
+    fn choose(&self, hosts: &[usize], bytes: u64) -> Option<Choice> {
+        let gathering = self.session.gathering;
+        let (settings, fabric) = (gathering.settings(), gathering.context()?.fabric());
+        let own = self.session.root.addresses(&[]).first()?.ip();
+        let racks = vec![0; hosts.len() + 1];
+        Some(settings.choose(settings.algorithm, &racks, bytes, fabric, own))
     }
 
     fn ready_hosts(&self, subject: Subject) -> Vec<usize> {
@@ -225,10 +231,9 @@ impl Groups<'_, '_> {
         let gathering = self.session.gathering;
         let settings = gathering.settings();
         let Some(context) = gathering.context().cloned() else { return Ok(()) };
+        let Some(choice) = self.choose(&measuring.hosts, bytes) else { return Ok(()) };
         let addresses = self.session.root.addresses(&measuring.hosts);
-        // All are in one rack.
         let racks = vec![0; addresses.len()];
-        let choice = settings.choose(settings.algorithm, &racks, bytes, context.fabric());
         let terms = settings.group_terms(measuring.number, &choice, addresses, racks);
         let back_terms = GroupTerms {
             number: self.session.root.number()?,
