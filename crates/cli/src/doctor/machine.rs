@@ -17,6 +17,9 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// CPUs that this process may use.
     pub cpus: Option<usize>,
+    /// TCP connections of a push to each neighbour, as configured; `None` if that was not asked. Not the machine's, so not reported.
+    #[serde(skip)]
+    pub streams: Option<u8>,
     pub memory_bytes: Option<u64>,
     pub nics: Vec<Nic>,
     pub rdma_ports: Vec<RdmaPort>,

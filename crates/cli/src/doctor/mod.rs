@@ -37,8 +37,8 @@ Examples:
       the same, on the ports that a firewall should admit
 
 With --to, receivers are started as by `rdmc push`, and each machine connects to every other one, over TCP. Nothing is written.
-The configuration (below) applies as for `rdmc push`. Without --to it is only checked: the report is on --fabric auto, whatever
-fabric is configured.
+The configuration (below) applies as for `rdmc push`. Without --to it is checked, and streams counts: the report is on
+--fabric auto, whatever fabric is configured.
 
 Exit codes:
   0    rdmc works here (with or without warnings); with --to: all connections succeeded
@@ -76,7 +76,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
 }
 
 fn examine(args: &Args) -> Result<Exit, Failure> {
-    let report = Report::of(gather::gather());
+    let streams = Some(args.hosting.streams);
+    let report = Report::of(Machine { streams, ..gather::gather() });
     let is_problem = report.findings.iter().any(|finding| finding.severity == Severity::Problem);
     let written = output::print(|out| {
         if args.json {

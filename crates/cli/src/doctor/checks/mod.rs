@@ -30,7 +30,7 @@ pub struct Finding {
 
 type Check = fn(&Machine) -> Vec<Finding>;
 
-const CHECKS: [Check; 12] = [
+const CHECKS: [Check; 13] = [
     addresses,
     open_files,
     locked_memory,
@@ -40,6 +40,7 @@ const CHECKS: [Check; 12] = [
     rdma_addresses,
     rdma_links,
     mtu,
+    streams,
     tcp_buffers,
     shared_memory,
     gpu,
@@ -261,12 +262,16 @@ fn rdma_links(machine: &Machine) -> Vec<Finding> {
 
 const FAST_BITS_PER_SECOND: u64 = 25_000_000_000;
 
+fn is_fast(nic: &Nic) -> bool {
+    let is_fast = nic.bits_per_second.is_some_and(|rate| rate >= FAST_BITS_PER_SECOND);
+    is_fast && nic.is_up != Some(false)
+}
+
 /// At high rates small packets take much processor time.
 fn mtu(machine: &Machine) -> Vec<Finding> {
     let small = machine.nics.iter().filter_map(|nic| {
         let mtu = nic.mtu_bytes.filter(|&mtu| mtu <= 1500)?;
-        let fast = nic.bits_per_second? >= FAST_BITS_PER_SECOND;
-        (fast && nic.is_up != Some(false)).then(|| {
+        is_fast(nic).then(|| {
             let what = format!("{} is fast, but its packets have at most {mtu} bytes", nic.name);
             let fix = format!(
                 "sudo ip link set dev {} mtu 9000  # if the switches and the other hosts support it",
@@ -276,6 +281,25 @@ fn mtu(machine: &Machine) -> Vec<Finding> {
         })
     });
     small.collect()
+}
+
+/// With so many processors rdmc uses two threads for several streams.
+const STREAMS_CPUS_LEAST: usize = 4;
+
+/// One processor copies and encrypts what a connection carries (docs/results/threads.md). RDMA devices do that themselves.
+fn streams(machine: &Machine) -> Vec<Finding> {
+    let uses_tcp = machine.fabrics.first().is_some_and(|fabric| fabric == "tcp");
+    let has_cpus = machine.cpus.is_some_and(|cpus| cpus >= STREAMS_CPUS_LEAST);
+    let fast = machine.nics.iter().find(|nic| is_fast(nic) && !nic.addresses.is_empty());
+    let Some(nic) = fast.filter(|_| uses_tcp && has_cpus && machine.streams == Some(1)) else {
+        return Vec::new();
+    };
+    let what = format!(
+        "{} is fast, but a push uses one TCP connection to each neighbour, and so one processor",
+        nic.name
+    );
+    let fix = ["rdmc push --streams 4 …  # or streams = 4 in the configuration".to_owned()];
+    vec![finding("streams", Severity::Warning, what, fix)]
 }
 
 /// Enough for 10 Gb/s at a round trip of 2.5 ms: smaller buffers limit a single connection.

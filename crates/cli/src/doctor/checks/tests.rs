@@ -197,6 +197,31 @@ fn a_small_mtu_is_reported_on_fast_links() {
 }
 
 #[test]
+fn one_stream_is_reported_on_fast_links_without_rdma() {
+    let with = |change: fn(&mut Machine)| {
+        after(|machine| {
+            machine.fabrics = vec!["tcp".into()];
+            machine.cpus = Some(4);
+            machine.streams = Some(1);
+            change(machine);
+        })
+    };
+    let found = with(|_| ());
+    assert_one(&found, "streams", Warning, "rdmc push --streams 4");
+    assert!(found[0].what.starts_with("ens1 is fast"), "{found:?}");
+    let without: [fn(&mut Machine); 5] = [
+        |machine| machine.fabrics.insert(0, "verbs".into()),
+        |machine| machine.cpus = Some(3),
+        |machine| machine.streams = Some(2),
+        |machine| machine.streams = None,
+        |machine| machine.nics.iter_mut().for_each(|nic| nic.is_up = Some(false)),
+    ];
+    for (number, change) in without.into_iter().enumerate() {
+        assert_eq!(with(change), [], "{number}");
+    }
+}
+
+#[test]
 fn small_limits_of_tcp_buffers_are_reported() {
     let with = |bytes| after(|machine| machine.tcp.receive_buffer_bytes_max = Some(bytes));
     assert_eq!(with(4 << 20), []);
