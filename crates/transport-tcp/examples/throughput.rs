@@ -4,7 +4,8 @@
 //! `cargo run --release -p rdmc-transport-tcp --example throughput -- [GiB] [KiB per block ...]`
 //!
 //! Environment: `SEGMENT_KIB`, `LOWAT_KIB` (0 = the system's), `STREAMS`, `THREADS`, `WINDOW`, `PLAIN=0`, `DIRECT=1` (blocks are copied
-//! directly, and not sent through loopback), `SHARED=1` (by a channel of a shared connection), `PROTECT` (`none`, `encrypt`; both without it, and the processor time that each takes).
+//! directly, and not sent through loopback), `SHARED=1` (by a channel of a shared connection), `PROTECT` (`none`, `encrypt`; both without it, and the processor time that each takes),
+//! `RELAY=1` (through a third transport, and the processor time of that one alone).
 
 use std::{
     collections::BTreeSet,
@@ -55,13 +56,15 @@ fn main() -> Outcome<()> {
 }
 
 fn report(total_bytes: usize, block_bytes: usize, protection: &str) -> Outcome<()> {
-    let before = processor_seconds()?;
-    let (seconds, source, target) = pushed(total_bytes, block_bytes, protection)?;
-    let used = (processor_seconds()? - before) / (total_bytes as f64 / (1 << 30) as f64);
+    let before = processor_seconds("self")?;
+    let (seconds, source, target, relay) = pushed(total_bytes, block_bytes, protection)?;
+    let per_gib = |seconds: f64| seconds / (total_bytes as f64 / (1 << 30) as f64);
+    let used = per_gib(processor_seconds("self")? - before);
     println!(
-        "{:5} KiB  {protection:13} {:6.2} GB/s, {used:.2} s of processor per GiB",
+        "{:5} KiB  {protection:13} {:6.2} GB/s, {used:.2} s of processor per GiB{}",
         block_bytes >> 10,
-        rate(total_bytes, seconds)
+        rate(total_bytes, seconds),
+        relay.map(|used| format!(", {:.2} of the relay", per_gib(used))).unwrap_or_default(),
     );
     let blocks = (total_bytes / block_bytes) as f64;
     println!("           source calls per block {}", calls(&source, blocks));
@@ -69,9 +72,9 @@ fn report(total_bytes: usize, block_bytes: usize, protection: &str) -> Outcome<(
     Ok(())
 }
 
-/// Returns the processor time that this process has used so far, in seconds (proc(5)).
-fn processor_seconds() -> Outcome<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")?;
+/// Returns the processor time that this process (`self`) or thread (`thread-self`) has used so far, in seconds (proc(5)).
+fn processor_seconds(which: &str) -> Outcome<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{which}/stat"))?;
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split(' ').collect();
     let ticks: u64 =
         fields.get(12..14).unwrap_or_default().iter().flat_map(|t| t.parse::<u64>()).sum();
@@ -167,27 +170,39 @@ fn transport() -> Outcome<TcpTransport> {
     Ok(TcpTransport::new(settings)?)
 }
 
+/// Returns the seconds that it took, the counters of both ends, and the processor time of the relay in seconds if there is one.
 fn pushed(
     total_bytes: usize,
     block_bytes: usize,
     protection: &str,
-) -> Outcome<(f64, TcpCounters, TcpCounters)> {
+) -> Outcome<(f64, TcpCounters, TcpCounters, Option<f64>)> {
+    let window = setting("WINDOW", 2)?.min(SLOTS);
+    let blocks = total_bytes / block_bytes;
+    let (sources, mut targets) = links(protection)?;
+    let mut relay = None;
+    let begin = Instant::now();
+    if setting("RELAY", 0)? != 0 {
+        let (onward, end) = links(protection)?;
+        let from = std::mem::replace(&mut targets, end);
+        relay = Some(thread::spawn(move || relay_all(from, onward, blocks, block_bytes, window)));
+    }
+    let source = thread::spawn(move || send_all(sources, blocks, block_bytes));
+    let target = receive_all(targets, blocks, block_bytes, window)?;
+    let seconds = begin.elapsed().as_secs_f64();
+    let source = source.join().map_err(|_| "the source panicked")??;
+    let join = |relay: thread::JoinHandle<_>| relay.join().map_err(|_| "the relay panicked")?;
+    Ok((seconds, source, target, relay.map(join).transpose()?))
+}
+
+/// Returns both ends of a new link.
+fn links(protection: &str) -> Outcome<(TcpLink, TcpLink)> {
     let (mut sources, mut targets) = (Vec::new(), Vec::new());
     for _ in 0..setting("STREAMS", 1)? {
         let (source, target) = pair()?;
         sources.push(source);
         targets.push(target);
     }
-    let window = setting("WINDOW", 2)?.min(SLOTS);
-    let blocks = total_bytes / block_bytes;
-    let (sources, targets) =
-        (link(sources, protection, [1, 2])?, link(targets, protection, [2, 1])?);
-    let begin = Instant::now();
-    let source = thread::spawn(move || send_all(sources, blocks, block_bytes));
-    let target = receive_all(targets, blocks, block_bytes, window)?;
-    let seconds = begin.elapsed().as_secs_f64();
-    let source = source.join().map_err(|_| "the source panicked")??;
-    Ok((seconds, source, target))
+    Ok((link(sources, protection, [1, 2])?, link(targets, protection, [2, 1])?))
 }
 
 fn open(transport: &mut TcpTransport, mut link: TcpLink) -> Outcome<EndpointId> {
@@ -224,7 +239,7 @@ fn send_all(link: TcpLink, blocks: usize, block_bytes: usize) -> Outcome<TcpCoun
     }
     let counters = transport.counters();
     transport.close(endpoint);
-    wait_for_end(&mut transport);
+    wait_for_end(&mut transport, endpoint);
     Ok(counters)
 }
 
@@ -267,8 +282,60 @@ fn receive_all(
         }
     }
     let counters = transport.counters();
-    wait_for_end(&mut transport);
+    wait_for_end(&mut transport, endpoint);
     Ok(counters)
+}
+
+/// Receives as [`receive_all`] and sends each block on as [`send_all`], in order. Returns its processor time in seconds.
+fn relay_all(
+    from: TcpLink,
+    to: TcpLink,
+    blocks: usize,
+    block_bytes: usize,
+    window: usize,
+) -> Outcome<f64> {
+    let before = processor_seconds("thread-self")?;
+    let mut transport = transport()?;
+    let (from, to) = (open(&mut transport, from)?, open(&mut transport, to)?);
+    let region = Region::from_vec(vec![7; SLOTS * block_bytes]);
+    let (mut posted, mut received, mut sending, mut credits) = (0, 0, 0, 0);
+    let mut completions = Vec::new();
+    let (mut here, mut unsent) = (BTreeSet::new(), BTreeSet::new());
+    while posted < blocks || !unsent.is_empty() {
+        let oldest = unsent.first().copied().unwrap_or(posted);
+        while posted < blocks.min(sending + window).min(oldest + SLOTS) {
+            unsent.insert(posted);
+            let into = region.write(range(posted, block_bytes))?;
+            transport.post_receive(from, into, Token(posted as u64))?;
+            transport.write_control(from, &(posted as u64).to_le_bytes())?;
+            posted += 1;
+        }
+        transport.poll(&mut completions, WAIT);
+        for completion in completions.drain(..) {
+            match completion {
+                Completion::Received { token, .. } => {
+                    here.insert(token.0 as usize);
+                    received += 1;
+                }
+                Completion::Sent { token, .. } => {
+                    unsent.remove(&(token.0 as usize));
+                }
+                Completion::Control { .. } => credits += 1,
+                // The source closes when it has sent everything.
+                Completion::Broken { endpoint, .. } if endpoint == from && received == blocks => {}
+                other => return Err(format!("{other:?}").into()),
+            }
+        }
+        while sending < credits && here.remove(&sending) {
+            let block = region.read(range(sending, block_bytes))?;
+            transport.post_send(to, block, 0, Token(sending as u64))?;
+            sending += 1;
+        }
+    }
+    let used = processor_seconds("thread-self")? - before;
+    transport.close(to);
+    wait_for_end(&mut transport, to);
+    Ok(used)
 }
 
 /// Returns the range of the region that block `index` uses.
@@ -277,10 +344,13 @@ fn range(index: usize, block_bytes: usize) -> std::ops::Range<usize> {
     start..start + block_bytes
 }
 
-fn wait_for_end(transport: &mut TcpTransport) {
+fn wait_for_end(transport: &mut TcpTransport, awaited: EndpointId) {
     let mut completions = Vec::new();
-    while !completions.iter().any(|completion| {
-        matches!(completion, Completion::Closed { .. } | Completion::Broken { .. })
+    while !completions.iter().any(|completion| match completion {
+        Completion::Closed { endpoint } | Completion::Broken { endpoint, .. } => {
+            *endpoint == awaited
+        }
+        _ => false,
     }) {
         transport.poll(&mut completions, WAIT);
     }
