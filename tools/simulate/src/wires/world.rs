@@ -260,6 +260,11 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self, due: Due) {
+        if let Some(end) = self.end_of(due)
+            && self.paused_until_ns[end] > self.facts.now_ns
+        {
+            return self.plan(self.paused_until_ns[end], due);
+        }
         let (ends, facts, plans) = (&mut self.ends, &mut self.facts, &self.scenario.connections);
         let end = match due {
             Due::Connect { connection, end } => {
@@ -296,6 +301,20 @@ impl<'a> World<'a> {
             Due::Fault { number } => return self.inject(number),
         };
         self.wake(end);
+    }
+
+    /// Returns the end whose application does something; it does it once that end goes on if it is stopped.
+    fn end_of(&self, due: Due) -> Option<usize> {
+        let plans = &self.scenario.connections;
+        match due {
+            Due::Connect { end, .. } | Due::Close { end, .. } => Some(end),
+            Due::Ask { connection, channel } => Some(plans[connection].channels[channel].asked_by),
+            Due::Answer { connection, channel } => {
+                Some(1 - plans[connection].channels[channel].asked_by)
+            }
+            Due::Send { connection, message } => Some(plans[connection].messages[message].from),
+            Due::Fault { .. } | Due::LosePatience => None,
+        }
     }
 
     fn wake(&mut self, end: usize) {
