@@ -43,6 +43,8 @@ struct Link {
     messages_sent: u32,
     messages_heard: u32,
     opened_ns: u64,
+    /// When it is watched at the latest.
+    watched_ns: u64,
 }
 
 /// One end.
@@ -112,6 +114,7 @@ impl<'a> End<'a> {
             messages_sent: 0,
             messages_heard: 0,
             opened_ns: facts.now_ns,
+            watched_ns: facts.now_ns,
         });
         if let Some(endpoint) = endpoint {
             self.begin(connection, 0, endpoint, facts);
@@ -385,6 +388,16 @@ impl<'a> End<'a> {
         self.brought.push(Brought::Ended { connection, channel, end });
     }
 
+    /// A thread of the end that may not have begun to watch what was just opened does so once the end goes on.
+    pub(super) fn stop(&mut self, until_ns: u64, now_ns: u64) {
+        let telling_ns = self.scenario.ends[self.number].telling_ns();
+        for link in self.links.iter_mut().flatten() {
+            if link.opened_ns + telling_ns > now_ns {
+                link.watched_ns = until_ns;
+            }
+        }
+    }
+
     /// Checks that a peer that was found to be silent is.
     fn check_silent(&self, connection: usize, facts: &mut Facts<'_>) {
         let Some(link) = &self.links[connection] else { return };
@@ -392,7 +405,7 @@ impl<'a> End<'a> {
         let (silence_ns, telling_ns) = (plan.silence_ms * 1_000_000, plan.telling_ns());
         // A short part of a record is no sign of life.
         let was_silent = facts.may_keep_parts(connection)
-            || (link.quiet_ns(self.number, facts.now_ns, telling_ns))
+            || (link.quiet_ns(self.number, facts.now_ns, link.opened_ns, telling_ns))
                 .any(|quiet_ns| quiet_ns >= silence_ns);
         if !was_silent {
             facts.violated(format!(
@@ -525,7 +538,7 @@ impl<'a> End<'a> {
             if !is_shared && !self.application(connection, 0).is_some_and(is_open) {
                 continue;
             }
-            let mut quiet = link.quiet_ns(self.number, facts.now_ns, 0);
+            let mut quiet = link.quiet_ns(self.number, facts.now_ns, link.watched_ns, 0);
             if let Some(quiet_ns) = quiet.find(|&it| it > latest_ns) {
                 facts.violated(format!(
                     "end {}, connection {connection}: silent for {quiet_ns} ns, and nobody has noticed",
@@ -537,14 +550,20 @@ impl<'a> End<'a> {
 }
 
 impl Link {
-    /// Returns for how long nothing was read on each stream that has had nothing to read, but for what came in the last
-    /// `lately_ns`.
-    fn quiet_ns(&self, end: usize, now_ns: u64, lately_ns: u64) -> impl Iterator<Item = u64> {
+    /// Returns for how long nothing was read, since `since_ns` at most, on each stream that has had nothing to read, but for what
+    /// came in the last `lately_ns`.
+    fn quiet_ns(
+        &self,
+        end: usize,
+        now_ns: u64,
+        since_ns: u64,
+        lately_ns: u64,
+    ) -> impl Iterator<Item = u64> {
         self.wires.iter().filter_map(move |wire| {
             let wire = wire.borrow();
             let line = &wire.lines[1 - end];
             (!line.was_readable(now_ns.saturating_sub(lately_ns)))
-                .then(|| now_ns - line.last_read_ns.max(self.opened_ns))
+                .then(|| now_ns - line.last_read_ns.max(since_ns))
         })
     }
 }

@@ -345,6 +345,7 @@ impl<'a> World<'a> {
             WireFault::Pause { end, for_ns } => {
                 let until_ns = now_ns + for_ns;
                 self.paused_until_ns[end] = self.paused_until_ns[end].max(until_ns);
+                self.ends[end].stop(self.paused_until_ns[end], now_ns);
                 self.wake(end);
             }
             WireFault::Kill { end } => {
