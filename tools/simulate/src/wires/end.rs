@@ -388,11 +388,14 @@ impl<'a> End<'a> {
         self.brought.push(Brought::Ended { connection, channel, end });
     }
 
-    /// A thread of the end that may not have begun to watch what was just opened does so once the end goes on.
+    /// A thread of the end that may not have begun to watch what was just opened, or wait for the receive of what it has just
+    /// read, goes on with it when the end does.
     pub(super) fn stop(&mut self, until_ns: u64, now_ns: u64) {
         let telling_ns = self.scenario.ends[self.number].telling_ns();
         for link in self.links.iter_mut().flatten() {
-            if link.opened_ns + telling_ns > now_ns {
+            let read_ns =
+                link.wires.iter().map(|it| it.borrow().lines[1 - self.number].last_read_ns);
+            if read_ns.max().unwrap_or(0).max(link.opened_ns) + telling_ns > now_ns {
                 link.watched_ns = until_ns;
             }
         }
