@@ -303,7 +303,17 @@ impl Thread {
             }
         }
         for command in std::mem::take(&mut self.commands) {
+            let opened = match &command {
+                Command::Open { connection, streams, .. }
+                | Command::Share { connection, streams } => Some((*connection, streams.len())),
+                _ => None,
+            };
             command.carry_out(&mut self.connections, now);
+            // As the system does of what it begins to watch; what came before was said to nobody.
+            if let Some((connection, streams)) = opened {
+                let ready = Readiness { can_read: true, can_write: true, is_read_closed: false };
+                (0..streams).for_each(|it| self.connections.on_ready(connection, it, ready));
+            }
         }
         self.connections.took_commands();
         self.connections.look_for_arrived();
