@@ -508,7 +508,10 @@ impl<'a> End<'a> {
     }
 
     pub(super) fn was_idle(&self, connection: usize) -> bool {
-        self.links[connection].as_ref().is_some_and(|link| link.was_idle)
+        let ends = |link: &Link| {
+            self.connections.as_ref().is_some_and(|connections| connections.was_idle(link.id))
+        };
+        self.links[connection].as_ref().is_some_and(|link| link.was_idle || ends(link))
     }
 
     /// Returns the application of a channel.

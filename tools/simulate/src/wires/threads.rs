@@ -25,6 +25,8 @@ pub(super) struct Threads {
     /// What other threads have reported, as far as its owner has heard it.
     heard: Report,
     delay_ns_max: u64,
+    /// Connections that end because they were idle, which other threads have not noticed yet.
+    idle: Vec<ConnectionId>,
     /// A planted bug: what is read counts as if all commands had been taken since.
     takes_commands_late: bool,
 }
@@ -59,6 +61,7 @@ impl Threads {
             others: (1..count).map(thread).collect(),
             heard: Report::default(),
             delay_ns_max: delay_ns_max.max(DELAY_NS_MIN),
+            idle: Vec::new(),
             takes_commands_late: false,
         }
     }
@@ -215,6 +218,9 @@ impl Threads {
     /// Gives commands to other threads, and plans turns of those that have something to do.
     pub(super) fn plan_turns(&mut self, now_ns: u64, dice: &mut Dice) {
         for (part, command) in self.spread.take_commands() {
+            if let Command::End { connection, cause: None } = &command {
+                self.idle.push(*connection);
+            }
             self.others[part - 1].commands.push_back(command);
         }
         for thread in &mut self.others {
@@ -269,6 +275,11 @@ impl Threads {
                 self.heard.events.extend(whole.events);
             }
         }
+    }
+
+    /// Returns whether a connection ends because it was idle.
+    pub(super) fn was_idle(&self, connection: ConnectionId) -> bool {
+        self.idle.contains(&connection)
     }
 
     /// Returns whether its owner has something to do.
