@@ -110,6 +110,21 @@ impl Claim {
     }
 }
 
+impl Claim {
+    /// Checks that no other process has claimed a place. Changes nothing.
+    ///
+    /// Errors: [`ClaimError::Busy`].
+    pub(crate) fn check_free(place: &Place) -> Result<(), ClaimError> {
+        let directory = place.parent();
+        let Ok(file) = directory.open(&place.hidden(LOCK), OFlags::RDONLY) else { return Ok(()) };
+        match directory.disk().lock(&file) {
+            Err(Errno::WOULDBLOCK) => Err(ClaimError::Busy(Owner::read(&file))),
+            // Left behind; or there are no locks.
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Drop for Claim {
     /// Removes the file while it is still locked, so that it is not another owner's.
     fn drop(&mut self) {

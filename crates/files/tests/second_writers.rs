@@ -5,9 +5,10 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::Duration,
 };
 
-use files::{ListOptions, Source};
+use files::{ListOptions, Push, Source, receiver::ReceiveError};
 
 use crate::session::{World, joined};
 
@@ -116,4 +117,94 @@ fn files_pushed_into_a_directory_that_is_pushed_stay() {
         assert_eq!(fs::read(copy.join(format!("x{number}"))).unwrap(), b"abc", "{number}");
     }
     assert_eq!(world.temporaries(), 0);
+}
+
+type Received = Result<Option<PathBuf>, ReceiveError>;
+
+/// A push of a directory to `copy-0`.
+fn push_of(world: &World, source: &str, is_atomic: bool, rate_max: Option<u64>) -> Push {
+    let source = Source::of(&[world.path(source)], &ListOptions::default()).unwrap();
+    world.open_with(source.atomic(is_atomic), 1, |settings| settings.rate_max = rate_max)
+}
+
+fn receive(world: &World, push: Push) -> Received {
+    let receptions = world.receive(&push, &["host-0"]);
+    push.run(&mut |_| {});
+    joined(receptions).remove(0)
+}
+
+/// Two directories, `slow` of this many megabytes and `quick`, and a place for their copies, which is there or not.
+fn two_sources(megabytes: usize, is_there: bool) -> World {
+    let world = World::with(b"");
+    fs::create_dir(world.path("slow")).unwrap();
+    fs::write(world.path("slow/big"), vec![1; megabytes * 1_000_000]).unwrap();
+    fs::create_dir(world.path("quick")).unwrap();
+    fs::write(world.path("quick/small"), b"small").unwrap();
+    if is_there {
+        fs::create_dir(world.path("copy-0")).unwrap();
+    }
+    world
+}
+
+/// Waits until a push has claimed the place of the copies.
+fn await_claim(world: &World) {
+    let is_claimed =
+        || [".copy-0.rdmc-lock", "copy-0/.rdmc-lock"].iter().any(|it| world.path(it).exists());
+    while !is_claimed() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn pushes_of_all_kinds_to_an_existing_directory_exclude_each_other() {
+    for (first, second) in [(true, false), (false, true), (false, false), (true, true)] {
+        let world = two_sources(500, true);
+        let quick = thread::scope(|scope| {
+            let slow = push_of(&world, "slow", first, Some(1_000_000));
+            let handle = slow.handle();
+            let slow = scope.spawn(|| receive(&world, slow));
+            await_claim(&world);
+            let quick = receive(&world, push_of(&world, "quick", second, None));
+            handle.cancel();
+            assert!(slow.join().unwrap().is_err(), "it takes minutes");
+            quick
+        });
+        let refused = quick.unwrap_err().to_string();
+        assert!(refused.contains("already being written"), "atomic {first}, {second}: {refused}");
+        assert!(
+            fs::read_dir(world.path("copy-0"))
+                .unwrap()
+                .flatten()
+                .all(|entry| { entry.file_name().to_string_lossy().starts_with(".rdmc-") })
+        );
+        receive(&world, push_of(&world, "quick", second, None)).unwrap();
+        assert!(world.path("copy-0/small").exists());
+    }
+}
+
+#[test]
+fn a_push_that_waits_for_another_finds_what_that_one_has_made() {
+    for (is_there, first, second) in
+        [(false, false, false), (false, true, false), (true, true, false), (true, false, true)]
+    {
+        // On a busy machine it may wait in vain.
+        let (world, quick) = loop {
+            let world = two_sources(1, is_there);
+            let (slow, quick) = thread::scope(|scope| {
+                let slow = push_of(&world, "slow", first, Some(1_000_000));
+                let slow = scope.spawn(|| receive(&world, slow));
+                await_claim(&world);
+                let quick = receive(&world, push_of(&world, "quick", second, None));
+                (slow.join().unwrap(), quick)
+            });
+            slow.unwrap();
+            let is_refused = |error: &ReceiveError| error.to_string().contains("already being");
+            if !quick.as_ref().is_err_and(is_refused) {
+                break (world, quick);
+            }
+        };
+        quick.unwrap();
+        assert!(world.path("copy-0/big").exists() && world.path("copy-0/small").exists());
+        assert_eq!(world.temporaries(), 0, "atomic {first}, {second}");
+    }
 }

@@ -26,6 +26,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Held {
     claim: Option<Claim>,
+    /// Of the directory's name, beside it, where a push that exchanges the directory has its lock.
+    beside: Option<Claim>,
     directory: Option<Directory>,
     /// Of the directory with the destination's name, before anything was changed in it.
     before: Option<Stat>,
@@ -36,22 +38,27 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Claims a place; not in a dry run, which changes nothing. `existing`: the directory that is updated, which is the place itself, or
-    /// exchanged, which has its name.
+    /// Claims a place; not in a dry run, which changes nothing.
     ///
     /// Errors: those of [`Claim::take`].
     fn take(
         place: &Place,
         owner: &Owner,
-        existing: Option<&Directory>,
+        there: &Existing<'_>,
         order: &Order,
     ) -> Result<Self, ClaimError> {
-        let before = existing.map(Directory::own_stat).transpose()?;
-        let directory = existing.filter(|_| !order.atomic && !order.dry_run).cloned();
-        let mut held = Self { claim: None, directory, before, set_mode: None, claimed_ns: None };
+        let before = there.directory.map(Directory::own_stat).transpose()?;
+        let directory = there.directory.filter(|_| !order.atomic && !order.dry_run).cloned();
+        let (set_mode, claimed_ns) = (None, None);
+        let mut held = Self { claim: None, beside: None, directory, before, set_mode, claimed_ns };
         if order.dry_run {
             return Ok(held);
         }
+        held.beside = match there.name.map(|name| Claim::take(name, owner)) {
+            Some(Err(error @ (ClaimError::Busy(_) | ClaimError::Shared(_)))) => return Err(error),
+            // Who cannot write beside the directory cannot exchange it either.
+            taken => taken.and_then(Result::ok),
+        };
         if let (Some(directory), Some(before)) = (&held.directory, &held.before) {
             held.set_mode = make_writable(directory, before);
         }
@@ -67,6 +74,11 @@ impl Held {
     /// Proof that the place is claimed; until it is released.
     pub(super) fn claim(&self) -> Result<&Claim, Errno> {
         self.claim.as_ref().ok_or(Errno::NOLCK)
+    }
+
+    /// Whether the directory's name is claimed as well.
+    pub(super) fn is_claimed_beside(&self) -> bool {
+        self.beside.is_some()
     }
 
     /// The directory that is updated.
@@ -145,35 +157,76 @@ pub(super) fn check_replaceable(place: &Place) -> Result<(), TargetError> {
     Err(TargetError::InTheWay { path: place.path().to_owned(), kind, remedy })
 }
 
+/// What is where a tree goes.
+#[derive(Default)]
+pub(super) struct Existing<'a> {
+    /// The directory that is updated, which is the place itself, or exchanged, which has its name.
+    pub(super) directory: Option<&'a Directory>,
+    /// The name of one that is updated, if there can be a lock beside it.
+    pub(super) name: Option<&'a Place>,
+}
+
+impl Existing<'_> {
+    /// Whether another directory has the name now.
+    pub(super) fn was_replaced(&self) -> bool {
+        let (Some(directory), Some(name)) = (self.directory, self.name) else { return false };
+        name.parent().is_named_directory(directory, name.name()) != Ok(true)
+    }
+}
+
 /// Claims a place whose name can be written; see [`Held::take`].
 pub(super) fn hold(
     place: &Place,
     owner: &Owner,
-    existing: Option<&Directory>,
+    there: &Existing<'_>,
     order: &Order,
 ) -> Result<Held, TargetError> {
-    let path = || place.path().to_owned();
     if place.name().len() > NAME_BYTES_MAX {
-        return Err(TargetError::LongName(path()));
+        return Err(TargetError::LongName(place.path().to_owned()));
     }
     // The lock could not be removed.
     if place.parent().is_itself_immutable() {
         return Err(TargetError::immutable(place.directory().to_owned()));
     }
-    Held::take(place, owner, existing, order).map_err(|error| match error {
+    let held = Held::take(place, owner, there, order).map_err(|error| match error {
+        // By a push that this one has waited for.
+        ClaimError::System(_) if there.was_replaced() => {
+            TargetError::Replaced(place.path().to_owned())
+        }
+        error => refused(place, error),
+    })?;
+    if order.atomic
+        && let Some(directory) = there.directory
+    {
+        check_inside(place, directory)?;
+    }
+    Ok(held)
+}
+
+/// A directory is not exchanged while another push updates it, which may have been unable to claim its name as well.
+///
+/// Errors: that push.
+pub(super) fn check_inside(place: &Place, existing: &Directory) -> Result<(), TargetError> {
+    let inside = Place::inside(existing.clone(), place.path());
+    Claim::check_free(&inside).map_err(|error| refused(place, error))
+}
+
+fn refused(place: &Place, error: ClaimError) -> TargetError {
+    let path = place.path().to_owned();
+    match error {
         ClaimError::Busy(owner) => {
             let owner = owner.map(|owner| format!(" {owner}")).unwrap_or_default();
-            TargetError::Busy { path: path(), owner }
+            TargetError::Busy { path, owner }
         }
         ClaimError::Shared(owner) => {
             let host = owner.host().to_owned();
-            TargetError::Shared { path: path(), owner: format!(" {owner}"), host }
+            TargetError::Shared { path, owner: format!(" {owner}"), host }
         }
         ClaimError::System(Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOLCK) => {
             TargetError::NoLocks(place.directory().to_owned())
         }
         ClaimError::System(error) => no_file(place, error),
-    })
+    }
 }
 
 /// The error for a file that cannot be created.

@@ -21,10 +21,10 @@ use super::{
     there::There,
 };
 use crate::{
-    claim::{Claim, Owner},
+    claim::Claim,
     disk::Directory,
     holes::release_holes,
-    place::{LOCK, Place, VERSION_DIGITS},
+    place::{Place, VERSION_DIGITS},
     removal::remove_tree,
 };
 
@@ -213,16 +213,10 @@ impl Staging {
         Ok(())
     }
 
-    /// Moves what an earlier session has left beside a name inside the directory that has the name now, unless another
-    /// session uses it.
-    pub(super) fn move_inside(name: &Place, place: &Place, order: &Order, owner: &Owner) {
+    /// Moves what an earlier session has left beside a name, which is claimed, inside the directory that has the name now.
+    pub(super) fn move_inside(name: &Place, place: &Place, order: &Order) {
         let (from, to) = (hidden(name, order), hidden(place, order));
         let is_left = |name: &Place, end: &OsStr| name.parent().stat(end).is_ok();
-        if !is_left(name, &name.hidden(LOCK)) && name.temporaries().next().is_none() {
-            return;
-        }
-        // Removes the lock of a session that was killed.
-        let Ok(_claim) = Claim::take(name, owner) else { return };
         if is_left(name, &from) {
             // What is inside already is older, of a time when the directory had this name before.
             // On another file system everything is received again.

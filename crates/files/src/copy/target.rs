@@ -18,7 +18,7 @@ use super::{
     error::{TargetError, refusal},
     extras::{self, Extra},
     files::CopyFiles,
-    held::{Held, check_replaceable, hold, no_file},
+    held::{Existing, Held, check_inside, check_replaceable, hold, no_file},
     look::look,
     order::Order,
     probes,
@@ -78,6 +78,24 @@ pub(crate) enum Spot {
     Inside(Directory, Option<Place>),
 }
 
+/// Checks that what was found where a tree goes is still there, and nothing else.
+///
+/// Errors: [`TargetError::Appeared`], [`TargetError::Replaced`].
+fn check_spot(place: &Place, there: &Existing<'_>, is_exchanged: bool) -> Result<(), TargetError> {
+    let path = || place.path().to_owned();
+    if there.directory.is_none() {
+        return match place.occupant() {
+            None => Ok(()),
+            Some(_) => Err(TargetError::Appeared(path())),
+        };
+    }
+    let name = there.name.or(is_exchanged.then_some(place));
+    match (Existing { name, ..*there }).was_replaced() {
+        false => Ok(()),
+        true => Err(TargetError::Replaced(path())),
+    }
+}
+
 impl Target {
     /// Begins the copy of a file.
     ///
@@ -110,7 +128,7 @@ impl Target {
         owner: &Owner,
     ) -> Result<Self, TargetError> {
         check_replaceable(&place)?;
-        let held = hold(&place, owner, None, &order)?;
+        let held = hold(&place, owner, &Existing::default(), &order)?;
         let existing = Some(place.parent().clone());
         let order = Arc::new(order);
         let (there, staging) = look(&place, &order, existing.as_ref().filter(|_| order.looks))?;
@@ -140,10 +158,13 @@ impl Target {
                 (Place::inside(directory.clone(), path), Some(directory), name)
             }
         };
-        let held = hold(&place, owner, existing.as_ref(), &order)?;
+        let there = Existing { directory: existing.as_ref(), name: name.as_ref() };
+        let held = hold(&place, owner, &there, &order)?;
         if !order.dry_run {
-            if let Some(name) = &name {
-                Staging::move_inside(name, &place, &order, owner);
+            // Another push may have ended while this one waited for it.
+            check_spot(&place, &there, order.atomic)?;
+            if let Some(name) = name.as_ref().filter(|_| held.is_claimed_beside()) {
+                Staging::move_inside(name, &place, &order);
             }
             // Before what is there is looked at: it may have further names in them.
             Staging::remove_others(&place, &order);
@@ -483,6 +504,7 @@ impl Target {
         finish_top(staged, top, &self.order)?;
         publication.sync_names(staged)?;
         if let Some(existing) = &self.existing {
+            check_inside(&self.place, existing)?;
             atomic::exchange(&self.place, existing, staged, name, &self.order)?;
             // Before they are moved.
             extras::remove(existing, &self.order, &extras, None)?;

@@ -18,6 +18,8 @@ use crate::{
     place::Place,
 };
 
+/// How often it is looked where a tree goes, if a push that this one has waited for has changed that.
+const SPOTS_MAX: usize = 4;
 /// What to do with something that is no directory where one has to be.
 const REMOVE: &str = "remove it first, or choose another --dest";
 
@@ -54,10 +56,25 @@ pub(super) fn prepare(
         trimmed => trimmed,
     };
     let path = settings.placement.path(destination)?;
-    let order = complete(Order::of_tree(&manifest.name, &encoded, tree, &path)?)?;
-    check(&order)?;
-    let spot = spot_of_tree(settings, offer, tree, destination)?;
-    Ok(Target::prepare_tree(spot, &path, order, manifest, owner, stop)?)
+    let prepare_tree = || {
+        let order = complete(Order::of_tree(&manifest.name, &encoded, tree, &path)?)?;
+        check(&order)?;
+        let spot = spot_of_tree(settings, offer, tree, destination)?;
+        let prepared = Target::prepare_tree(spot, &path, order, manifest.clone(), owner, stop);
+        prepared.map_err(ReceiveError::from)
+    };
+    let is_other = |prepared: &Result<Target, ReceiveError>| {
+        use TargetError::{Appeared, Replaced};
+        matches!(prepared, Err(ReceiveError::Target(Appeared(_) | Replaced(_))))
+    };
+    let mut prepared = prepare_tree();
+    for _ in 1..SPOTS_MAX {
+        if !is_other(&prepared) {
+            break;
+        }
+        prepared = prepare_tree();
+    }
+    prepared
 }
 
 /// Starts to digest the copy as it arrives; `done` gets the digest. Files of a tree that are kept, which the root has
