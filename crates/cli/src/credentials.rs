@@ -81,7 +81,7 @@ impl CredentialFiles {
 fn read_secret(path: &Path) -> Result<Secret, Failure> {
     let file = open_private("--secret-file", path)?;
     let text = input::read_opened(path, file, input::SECRET_BYTES_MAX)?;
-    Secret::from_hex(&text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+    Secret::from_hex(&text).map_err(|error| Failure::Usage(format!("{}: {error}", path.display())))
 }
 
 /// Opens a private file, and refuses it if others can read or change it, as ssh does (docs/guide/security.md).

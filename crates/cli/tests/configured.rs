@@ -62,7 +62,7 @@ fn errors_in_the_configuration_are_named() {
     outcome.has_failed_with(2, "config.toml, line 1: --switch=tor:4790");
     run(&place, "colour = 1\n", &[], "doctor").has_failed_with(2, "config.toml, line 1: ");
     let missing = run(&place, "", &[("RDMC_CONFIG", "missing.toml")], push);
-    missing.has_failed_with(1, "missing.toml: No such file");
+    missing.has_failed_with(2, "missing.toml: No such file");
     assert!(!place.path("rdmc-local").exists());
     // Help is there all the same.
     let help = run(&place, "colour = 1\n", &[], "push --help");

@@ -112,7 +112,7 @@ fn a_listener_rejects_unauthenticated_peers() {
     place.write_private("bad", "1234");
     place
         .run(&["push", "object", "--to", &host, "--secret-file", "bad"])
-        .has_failed_with(1, "64 hexadecimal digits");
+        .has_failed_with(2, "64 hexadecimal digits");
     assert_eq!(fs::read_dir(place.path("in")).unwrap().count(), 0);
     // The rejected peer did not count as the awaited push.
     let outcome = place.run(&["push", "object", "--to", &host, "--secret-file", "secret"]);

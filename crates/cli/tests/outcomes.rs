@@ -75,7 +75,7 @@ fn failures_before_anything_is_sent_print_one_json_object() {
         ("push object --hosts-file empty --json", 2, "no hosts"),
         ("push object --hosts-file missing --json", 1, "missing: No such file"),
         ("push object --to a:7000 --json", 2, "--secret-file"),
-        ("push object --to a:7000 --secret-file bad --json", 1, "64 hexadecimal digits"),
+        ("push object --to a:7000 --secret-file bad --json", 2, "64 hexadecimal digits"),
         ("push object --to a:7000 --secret-file missing --json", 1, "missing: No such file"),
         ("push object --local 1 --fabric shm --protect encrypt --json", 2, "does not encrypt"),
         ("push object --local 1 --fabric no-such --json", 1, "no-such"),

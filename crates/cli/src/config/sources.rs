@@ -66,6 +66,9 @@ pub fn from_file(variable: Variables<'_>) -> Result<Vec<Configured>, Failure> {
         Err(Failure::Io(_, error)) if error.kind() == ErrorKind::NotFound && !must_exist => {
             return Ok(Vec::new());
         }
+        Err(Failure::Io(what, error)) if must_exist => {
+            return Err(Failure::Usage(format!("RDMC_CONFIG: {what}: {error}")));
+        }
         other => other?,
     };
     parse(&path, &text, variable("HOME").map(PathBuf::from).as_deref())

@@ -72,7 +72,7 @@ pub struct Args {
     receivers: u16,
 
     /// Amount of random data if no file is given; default: enough for about 20 seconds in all, at most 256 MiB
-    #[arg(long, value_parser = size::parse, conflicts_with = "file")]
+    #[arg(long, value_parser = size::parse_nonzero, conflicts_with = "file")]
     size: Option<u64>,
 
     /// Rate limit of each member, such as 500mbit; none: no limit; auto: about a third of this machine's rate, which a
@@ -109,6 +109,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let receivers = usize::from(args.receivers);
+    if let Some(directory) = args.file.as_ref().filter(|file| file.is_dir()) {
+        let what = format!("{} is a directory; the demo copies a file", directory.display());
+        return Err(Failure::Usage(what));
+    }
     let bytes_max = args.size.unwrap_or(BYTES_MAX);
     object::check_space(&directory, args.file.as_deref(), bytes_max, receivers)?;
     let mut in_use = InUse::default();

@@ -136,9 +136,10 @@ impl RootLimits {
             return Ok(());
         }
         let accepted = self.networks.as_deref().map_or(TCP.to_owned(), |all| all.join(","));
+        let unprotected = if network == TCP { "" } else { ", where nothing protects them" };
         Err(format!(
-            "this receiver accepts blocks over {accepted}, but the push has {network}, where nothing protects them: push over \
-             {accepted}, or start the receiver with --fabric {accepted},{network}"
+            "this receiver accepts blocks over {accepted}, but the push has {network}{unprotected}: push over {accepted}, or start \
+             the receiver with --fabric {accepted},{network}"
         ))
     }
 
