@@ -108,9 +108,7 @@ impl Claim {
             thread::sleep(PAUSE);
         }
     }
-}
 
-impl Claim {
     /// Checks that no other process has claimed a place. Changes nothing.
     ///
     /// Errors: [`ClaimError::Busy`].

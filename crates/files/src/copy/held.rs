@@ -54,7 +54,9 @@ impl Held {
         if order.dry_run {
             return Ok(held);
         }
-        held.beside = match there.name.map(|name| Claim::take(name, owner)) {
+        // The lock could not be removed.
+        let name = there.name.filter(|name| !name.parent().is_itself_immutable());
+        held.beside = match name.map(|name| Claim::take(name, owner)) {
             Some(Err(error @ (ClaimError::Busy(_) | ClaimError::Shared(_)))) => return Err(error),
             // Who cannot write beside the directory cannot exchange it either.
             taken => taken.and_then(Result::ok),
