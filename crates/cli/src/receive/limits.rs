@@ -62,15 +62,6 @@ impl LimitOptions {
             );
             return Err(Failure::Usage(why));
         }
-        let known: Vec<String> = Fabric::candidates().iter().map(Fabric::name).collect();
-        let is_known = |network: &String| network == IN_SWITCH || known.contains(network);
-        if !self.fabric.is_empty() && !self.fabric.iter().any(is_known) {
-            return Err(Failure::Usage(format!(
-                "--fabric {}: this machine has only {}; see `rdmc doctor`",
-                self.fabric.join(","),
-                known.join(", ")
-            )));
-        }
         let networks = (!self.fabric.is_empty()).then(|| self.fabric.clone());
         let (protection_min, completion) = (self.protect, self.completion);
         Ok(RootLimits { protection_min, networks, peers: self.peers.clone(), completion })
