@@ -25,7 +25,7 @@ pub(super) struct Threads {
     /// What other threads have reported, as far as its owner has heard it.
     heard: Report,
     delay_ns_max: u64,
-    /// Connections that end because they were idle, which other threads have not noticed yet.
+    /// Connections that were ended for idleness by the first of their parts; other threads may still serve theirs.
     idle: Vec<ConnectionId>,
     /// A planted bug: what is read counts as if all commands had been taken since.
     takes_commands_late: bool,
@@ -320,7 +320,7 @@ impl Thread {
                 _ => None,
             };
             command.carry_out(&mut self.connections, now);
-            // As the system does of what it begins to watch; what came before was said to nobody.
+            // Registering a socket with epoll reports that it is ready; events from before were delivered to no thread.
             if let Some((connection, streams)) = opened {
                 let ready = Readiness { can_read: true, can_write: true, is_read_closed: false };
                 (0..streams).for_each(|it| self.connections.on_ready(connection, it, ready));
