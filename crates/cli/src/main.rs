@@ -14,6 +14,7 @@ mod credentials;
 mod demo;
 mod doctor;
 mod failure;
+mod fetch;
 #[cfg(test)]
 mod fuzzing;
 mod help;
@@ -37,6 +38,7 @@ mod push;
 mod receive;
 mod recording;
 mod replicate;
+mod serve;
 mod slurm;
 mod standard_output;
 #[cfg(feature = "switch")]
@@ -67,6 +69,8 @@ struct Cli {
 enum Command {
     Push(Box<push::Args>),
     Receive(Box<receive::Args>),
+    Serve(Box<serve::Args>),
+    Fetch(Box<fetch::Args>),
     /// Print a new secret for --secret-file: 64 hexadecimal digits from the system's random source
     #[command(after_help = "Example:\n  (umask 077; rdmc secret > secret)")]
     Secret,
@@ -90,7 +94,9 @@ impl Command {
             Self::Doctor(args) => args.json,
             Self::Plan(args) => args.json,
             Self::Switch(args) => args.is_json(),
+            Self::Fetch(args) => args.is_json(),
             Self::Receive(_)
+            | Self::Serve(_)
             | Self::Secret
             | Self::Launch(_)
             | Self::Demo(_)
@@ -104,6 +110,8 @@ impl Command {
             Self::Plan(args) => plan::run(args),
             Self::Push(args) => push::run(args),
             Self::Receive(args) => receive::run(args),
+            Self::Serve(args) => serve::run(args),
+            Self::Fetch(args) => fetch::run(args),
             Self::Secret => secret(),
             Self::Launch(args) => launch::run(args),
             Self::Demo(args) => demo::run(args),

@@ -26,8 +26,10 @@ use session::Credentials;
 use trace::Writer;
 
 use limits::LimitOptions;
+pub use line_limit::LineLimit;
 use listening::Listening;
-use serving::{failure, serve};
+pub use serving::failure;
+use serving::serve;
 
 use crate::{
     credentials::CredentialFiles,

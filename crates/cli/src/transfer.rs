@@ -91,7 +91,7 @@ pub fn oversubscription(text: &str) -> Result<f64, String> {
 }
 
 /// Parses a rate limit, in bits per second. Errors: not a rate, or too low.
-fn parse_limit(text: &str) -> Result<u64, String> {
+pub fn parse_limit(text: &str) -> Result<u64, String> {
     match size::parse_rate(text)? {
         bits if bits < 1_000_000 => Err("must be at least 1mbit".into()),
         bits => Ok(bits),

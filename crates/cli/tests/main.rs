@@ -11,6 +11,7 @@ mod deep_trees;
 mod destinations;
 mod direct_copies;
 mod doctor;
+mod fetch;
 mod firewall;
 mod home;
 mod hosts;

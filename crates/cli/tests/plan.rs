@@ -279,3 +279,36 @@ fn an_explanation_needs_a_length() {
         assert!(error.contains(expected), "{arguments}: {error}");
     }
 }
+
+#[test]
+fn hosts_that_fetch_are_done_a_copys_time_after_they_came() {
+    // docs/decisions/fetch.md
+    let headline = |arguments: &str| {
+        let plan = stdout(&format!("plan --fetch {arguments}"));
+        plan.lines().next().expect("a headline").to_owned()
+    };
+    assert_eq!(
+        headline("every=10 --members 1001 --blocks 1000 --share 1000"),
+        "fetch: 1000 hosts, 1000 blocks; done after 1.000 times one copy, at worst 1.000; 1.00 copies leave the server"
+    );
+    assert_eq!(
+        headline("together --members 41 --blocks 8192 --share 8192"),
+        "fetch: 40 hosts, 8192 blocks; done after 1.002 times one copy, at worst 1.005; 1.00 copies leave the server"
+    );
+    let left = headline("poisson=4 --members 1001 --blocks 1000");
+    let stayed = headline("poisson=4 --members 1001 --blocks 1000 --share 1000");
+    assert!(left.ends_with("at worst 1.001; 243.53 copies leave the server"), "{left}");
+    assert!(stayed.ends_with("at worst 1.001; 4.00 copies leave the server"), "{stayed}");
+    let table = stdout("plan --fetch together --members 3 --blocks 4");
+    assert!(
+        table.ends_with("   1     0     4         0.75  0\n   2     0     5         0.00  1, 0\n"),
+        "{table}"
+    );
+    let json = stdout("plan --fetch together --members 3 --blocks 4 --json");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["root_sent_blocks"], 5);
+    assert_eq!(json["hosts"][1]["senders"], serde_json::json!([1, 0]));
+    let (code, words) = failure("plan --fetch together --members 1 --blocks 4");
+    assert_eq!(code, Some(2));
+    assert!(words.contains("2 to 10000 --members"), "{words}");
+}

@@ -6,7 +6,7 @@ use std::{
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
-        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError, TrySendError},
     },
     thread::{self, JoinHandle},
     time::Duration,
@@ -182,6 +182,12 @@ impl Control {
     /// Ends the connection once all queued messages are sent. Does not wait.
     pub(crate) fn finish(&self) {
         *lock(&self.queue) = None;
+    }
+
+    /// Whether a connection that is finishing has sent all of them, or is lost.
+    pub(crate) fn has_finished(&self) -> bool {
+        let written = lock(&self.threads).written.as_ref().map(Receiver::try_recv);
+        written.is_none_or(|written| written == Err(TryRecvError::Disconnected))
     }
 
     /// Ends the connection once all queued messages are sent, or at the deadline. Must not be called from the

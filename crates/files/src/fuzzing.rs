@@ -96,6 +96,7 @@ mod tests {
         changes::{Change, Changes},
         messages::{
             Blamed, Deletion, Introduction, Offer, Start, StreamOffer, Terms, Top, TreeOffer,
+            Wanted,
         },
         owners::Kept,
         ranges::{RangeList, Ranges},
@@ -182,6 +183,7 @@ mod tests {
             probe: [3; 32],
             has_holes: true,
             dry_run: false,
+            by_links: true,
             terms: terms(),
         };
         let has = RangeList::from(&ranges());
@@ -208,7 +210,8 @@ mod tests {
         });
         let (host, names) = (text(), vec![text()]);
         let (address, token) = (([10, 0, 0, 1], 7000).into(), Some(secret()));
-        let introduction = Introduction { host, names, address, token };
+        let wants = Some(Wanted { path: text(), shares: true });
+        let introduction = Introduction { host, names, address, token, wants };
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello(introduction))),
             ("needs-listing", seed(0, &ToRoot::NeedsListing { fabrics: vec![text()] })),
@@ -237,6 +240,8 @@ mod tests {
             ("answer", seed(0, &ToRoot::Application(vec![1, 2, 3]))),
             ("stream", seed(1, &stream)),
             ("announce", seed(1, &ToReceiver::Announce(StreamMessage::of(7, b"contents")))),
+            ("chunks", seed(1, &ToReceiver::Chunks(ChunkDigests::made_up()))),
+            ("leaving", seed(0, &ToRoot::Leaving)),
             ("said", seed(0, &ToRoot::Said { line: text() })),
             ("altered", seed(0, &ToRoot::Altered { group: 1, at: 7 })),
             ("listing", seed(1, &ToReceiver::Listing { part: vec![1, 2, 3] })),

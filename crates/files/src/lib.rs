@@ -35,6 +35,8 @@ mod group_terms;
 mod hash;
 mod holes;
 #[doc(hidden)]
+mod link;
+#[doc(hidden)]
 pub mod machines;
 mod manifest;
 #[doc(hidden)]
@@ -65,6 +67,7 @@ mod source;
 mod stream_message;
 mod switch_control;
 mod system;
+mod watched;
 mod writeback;
 
 /// Patterns that choose what of a tree is sent.
@@ -79,8 +82,8 @@ pub use messages::{join_predicate, predicate};
 pub use ports::PortRange;
 pub use push::{
     Admission, Gathering, GatheringRoot, GatheringWaker, HostPlan, HostReport, HostState,
-    HostTokens, Push, PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Stream,
-    StreamHost, StreamReport, StreamSettings,
+    HostTokens, Push, PushError, PushEvent, PushHandle, PushReport, PushSettings, Reach, Server,
+    ServerEvent, ServerSettings, Stream, StreamHost, StreamReport, StreamSettings,
 };
 pub use reason::{shortened, shows_nothing};
 pub use resident::peak_resident_bytes;

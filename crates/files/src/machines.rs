@@ -3,9 +3,10 @@
 pub use crate::{
     control::{FAILURE_DEADLINE, silence},
     digests::{CopyDigest, Digests},
+    link::Owed,
     messages::{
-        Introduction, JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot,
-        TreeOffer, WaitedFor,
+        ALTERED, Introduction, JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot,
+        TreeOffer, WaitedFor, Wanted,
     },
     push::{
         Effects as RootEffects, Event as RootEvent, Host, RootMachine, Step, StreamPart,

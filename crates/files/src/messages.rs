@@ -71,6 +71,9 @@ pub enum ToRoot {
     Said { line: String },
     /// The copy is published; `was_there` if it had its name before.
     Published { peak_resident_bytes: Option<u64>, was_there: bool },
+    /// This host has published its copy, and sends it to no further host. The root answers with [`ToReceiver::Finish`] once those to
+    /// which it sends need it no more.
+    Leaving,
     /// This other host of the push has claimed the destination: both use one file system. The last message.
     Shares { host: String },
     /// This receiver cannot continue. The last message.
@@ -89,6 +92,17 @@ pub struct Introduction {
     /// That of [`crate::HostTokens`], at one that the root has started.
     #[serde(with = "token_bytes")]
     pub token: Option<Secret>,
+    /// What it fetches from a server.
+    pub wants: Option<Wanted>,
+}
+
+/// What a host fetches.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Wanted {
+    /// Its path at the server.
+    pub path: String,
+    /// Once it has published its copy the host sends it to others, until it says [`ToRoot::Leaving`].
+    pub shares: bool,
 }
 
 /// As [`secret_bytes`], of which there may be none.
@@ -168,6 +182,8 @@ pub enum ToReceiver {
     Start(Start),
     /// The group has failed: leave it and, unless sent before, report [`ToRoot::GroupFailed`].
     Leave { group: u64 },
+    /// Digests of chunks of an object that this receiver fetches, each sent once.
+    Chunks(ChunkDigests),
     /// The digest of the source, for comparison with the whole copy.
     Digest { digest: [u8; 32] },
     /// The copy matches and the source has not changed: publish it.
@@ -193,6 +209,7 @@ impl ToReceiver {
             Self::Use { .. } => "choice of a network",
             Self::Start(_) => "group to join",
             Self::Leave { .. } => "group to leave",
+            Self::Chunks(_) => "digests of parts of the source",
             Self::Digest { .. } => "digest of the source",
             Self::Publish => "request to publish",
             Self::Finish => "end of the session",
@@ -217,6 +234,8 @@ pub struct Offer {
     pub has_holes: bool,
     /// The receiver only says what it lacks, and leaves nothing behind.
     pub dry_run: bool,
+    /// All groups are links (`crate::link`): the receiver fetches.
+    pub by_links: bool,
     pub terms: Terms,
 }
 
@@ -387,6 +406,14 @@ impl Start {
         Ok(settings)
     }
 
+    /// The group of a link at the member that this was sent to. Errors: terms that make no group.
+    pub fn link_settings(&self) -> Result<GroupSettings, Error> {
+        let mut settings = self.group.settings()?;
+        settings.send_queue_max = LINK_QUEUE_MAX;
+        settings.receive_bytes_max = LINK_RECEIVE_BYTES_MAX;
+        Ok(settings)
+    }
+
     /// What is sent to the members from this rank on, by rank.
     ///
     /// Errors: terms that make no group.
@@ -403,11 +430,16 @@ impl Start {
 /// second at 1 Gbit/s before it delays others.
 const STREAM_RECEIVE_BYTES_MAX: u64 = 64 << 20;
 
+/// The most messages that wait in a link: a chunk is two.
+const LINK_QUEUE_MAX: u32 = 8;
+/// What a receiver holds of chunks that it has not compared with their digests, in bytes. A longer chunk comes alone.
+const LINK_RECEIVE_BYTES_MAX: u64 = 8 << 20;
+
 /// The reason of members that leave a group on the root's request.
 pub(crate) const GIVEN_UP: &str = "the root has given up this group";
 
 /// The reason of members that leave a group because they got other bytes than those that the root has announced.
-pub(crate) const ALTERED: &str = "a relay or a link changed bytes of the stream";
+pub const ALTERED: &str = "a relay or a link changed bytes";
 
 /// The reason of members that leave a group because the list of files in it was not the root's.
 pub(crate) const ALTERED_LISTING: &str = "a relay or a link changed bytes of the list of files";

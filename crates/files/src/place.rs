@@ -227,17 +227,35 @@ fn directory_of(path: &Path) -> &Path {
 /// Opens a directory below another. The kernel ensures that the path does not leave it, even if links change
 /// meanwhile.
 fn open_beneath(start: &OwnedFd, relative: &Path) -> Result<OwnedFd, Errno> {
+    open_by_kernel(start, relative, DIRECTORY).unwrap_or_else(|| walk_beneath(start, relative))
+}
+
+/// Opens something below a directory with these flags. Not where `openat2` is missing.
+pub(crate) fn open_beneath_as(
+    start: &OwnedFd,
+    relative: &Path,
+    flags: OFlags,
+) -> Result<OwnedFd, PlaceError> {
+    open_by_kernel(start, relative, flags).unwrap_or(Err(Errno::NOSYS)).map_err(refused)
+}
+
+/// `None` where `openat2` is missing.
+fn open_by_kernel(
+    start: &OwnedFd,
+    relative: &Path,
+    open_flags: OFlags,
+) -> Option<Result<OwnedFd, Errno>> {
     let flags = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..TRIES {
-        match openat2(start, relative, DIRECTORY, Mode::empty(), flags) {
+        match openat2(start, relative, open_flags, Mode::empty(), flags) {
             // A concurrent rename on the path: the kernel requires a retry.
             Err(Errno::AGAIN | Errno::INTR) => {}
             // Linux before 5.6, or a sandbox that blocks the call.
-            Err(Errno::NOSYS | Errno::PERM) => return walk_beneath(start, relative),
-            opened => return opened,
+            Err(Errno::NOSYS | Errno::PERM) => return None,
+            opened => return Some(opened),
         }
     }
-    Err(Errno::AGAIN)
+    Some(Err(Errno::AGAIN))
 }
 
 /// The same component by component, without `openat2`: no symbolic link is followed.

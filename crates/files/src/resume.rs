@@ -3,7 +3,7 @@
 //! The receiver digests its file in chunks, skipping holes, and the root compares them with its source. Equal chunks
 //! are not sent again. Only the file's contents count, so changes since the earlier session do no damage.
 
-use std::{collections::BTreeMap, io};
+use std::{collections::BTreeMap, io, ops::RangeInclusive};
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,17 @@ impl Chunking {
     /// The division that both ends use for this length.
     pub(crate) fn of(bytes: u64) -> Self {
         Self { bytes, chunk_bytes: bytes.div_ceil(CHUNKS_MAX).max(CHUNK_BYTES_MIN) }
+    }
+
+    /// The numbers of the chunks with a byte in this range, which is not empty.
+    pub fn chunks_of(&self, (start, end): ByteRange) -> RangeInclusive<u32> {
+        (start / self.chunk_bytes) as u32..=((end - 1) / self.chunk_bytes) as u32
+    }
+
+    /// The bytes of all chunks with a byte in this range, which is not empty.
+    pub fn whole(&self, range: ByteRange) -> ByteRange {
+        let chunks = self.chunks_of(range);
+        (self.range(*chunks.start()).0, self.range(*chunks.end()).1)
     }
 
     /// The bytes of a chunk; empty if the object has no such chunk.

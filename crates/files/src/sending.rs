@@ -1,6 +1,6 @@
 //! Sending ranges of an object in a group.
 
-use rdmc::{Error, Group, Region};
+use rdmc::{Error, Failure, FailureKind, Group, GroupSettings, Region};
 
 use crate::ranges::Ranges;
 
@@ -23,5 +23,17 @@ pub(crate) fn unless_ended(outcome: Result<(), Error>) -> Result<(), Error> {
     match outcome {
         Ok(()) | Err(Error::Failed(_) | Error::Closed(_)) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// The failure of a group that this member ends.
+pub(crate) fn own_failure(settings: &GroupSettings, reason: &dyn std::fmt::Display) -> Failure {
+    Failure {
+        group: settings.number,
+        member: None,
+        reporter: settings.rank,
+        kind: FailureKind::Application,
+        detail: reason.to_string(),
+        delivered: 0,
     }
 }

@@ -5,13 +5,18 @@ use std::{
     fs,
     net::Ipv4Addr,
     path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use files::{
-    HostPlan, HostState, Push, PushSettings, Reach, Source,
-    receiver::{self, Placement, ReceiverSettings},
+    HostPlan, HostState, ListOptions, Push, PushSettings, Reach, Selection, Server, ServerSettings,
+    Source,
+    receiver::{self, Fetch, Placement, ReceiverSettings},
 };
 use rdmc::Secret;
 use transport_contract::CountingAllocator;
@@ -103,12 +108,78 @@ fn push(directory: &Path, number: usize) {
     }
 }
 
+/// A host that fetches the object from a server.
+fn fetch(
+    directory: &Path,
+    server: &Server,
+    to: &str,
+    shares: Option<Duration>,
+    stop: &Arc<AtomicBool>,
+) -> thread::JoinHandle<()> {
+    let destination = directory.join(to).to_str().unwrap().to_owned();
+    let settings = ReceiverSettings {
+        fetch: Some(Fetch { path: "object".to_owned(), destination, shares }),
+        stop: Arc::clone(stop),
+        ..ReceiverSettings::new(to.to_owned(), Placement::Anywhere)
+    };
+    let address = server.address().to_string();
+    let credentials = Secret::from_bytes([9; 32]).into();
+    thread::spawn(move || {
+        let channel = receiver::join(&address, &credentials, TIMEOUT).unwrap();
+        receiver::serve(channel, &settings).unwrap();
+    })
+}
+
+/// One session of a server, in which many hosts come one after another.
+fn serve(directory: &Path, hosts: usize) {
+    let secret = Secret::from_bytes([9; 32]);
+    let mut session = PushSettings::new(Vec::new(), secret.clone());
+    session.local_only = true;
+    let settings = ServerSettings {
+        directories: vec![directory.to_owned()],
+        listen: (Ipv4Addr::LOCALHOST, 0).into(),
+        credentials: secret.into(),
+        options: ListOptions::new(Selection::default()),
+        objects_max: 1,
+        session,
+    };
+    let server = Server::open(settings, |_| {}).unwrap();
+    let stop = Arc::default();
+    // The session lasts as long as this one shares what it has.
+    let sharing = fetch(directory, &server, "sharing", Some(TIMEOUT * 10), &stop);
+    let deadline = Instant::now() + TIMEOUT;
+    while !directory.join("sharing").exists() {
+        assert!(Instant::now() < deadline, "it does not come");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let mut before = None;
+    for host in 0..hosts {
+        fetch(directory, &server, "fetched", None, &Arc::default()).join().unwrap();
+        fs::remove_file(directory.join("fetched")).unwrap();
+        if host == hosts / 3 {
+            before = Some(Held::now());
+        }
+    }
+    let before = before.unwrap();
+    let is_more = |now: &Held| now.descriptors > before.descriptors || now.threads > before.threads;
+    // The last ones end a moment later.
+    while is_more(&Held::now()) {
+        assert!(Instant::now() < deadline, "{before:?} after a third, {:?} now", Held::now());
+        thread::sleep(Duration::from_millis(10));
+    }
+    stop.store(true, Ordering::Relaxed);
+    sharing.join().unwrap();
+    server.close(TIMEOUT);
+    fs::remove_file(directory.join("sharing")).unwrap();
+}
+
 #[test]
 fn pushes_and_receivers_leak_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let contents: Vec<u8> = (0..BYTES).map(|index| (index % 253) as u8).collect();
     fs::write(directory.path().join("object"), contents).unwrap();
     let threads = Held::now().threads;
+    serve(directory.path(), 30);
     (0..WARM_UP).for_each(|number| push(directory.path(), number));
     // Threads that have answered a connection end a moment later.
     let deadline = Instant::now() + TIMEOUT;

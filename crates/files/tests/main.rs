@@ -7,6 +7,7 @@ mod host_tokens;
 #[cfg(feature = "switch")]
 mod in_switch;
 mod second_writers;
+mod serving;
 mod session;
 mod streams;
 mod target;

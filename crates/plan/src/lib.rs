@@ -2,6 +2,7 @@
 //!
 //! - [`choice`]: the fastest algorithm and block size, by a cost model.
 //! - [`costs`]: what the model has to know of a network, and of a machine that all members share.
+//! - [`fetch`]: hosts that come at any time, in steps.
 //! - [`size`]: sizes and rates in text.
 //! - [`slowness`]: the member that delays a group, from the waits of all members.
 //!
@@ -12,5 +13,6 @@
 pub mod choice;
 pub mod costs;
 mod crossing;
+pub mod fetch;
 pub mod size;
 pub mod slowness;

@@ -46,6 +46,7 @@ extern crate alloc;
 
 mod algorithm;
 mod chain;
+mod chains;
 mod circulant;
 mod error;
 mod fanout;
@@ -61,6 +62,7 @@ mod sequential;
 mod tree;
 
 pub use algorithm::{Algorithm, UnknownAlgorithm};
+pub use chains::{Attached, ChainMember, attach};
 pub use error::ScheduleError;
 pub use limits::{MAX_MEMBERS, lower_bound_steps};
 pub use plan::{Schedule, Transfer};

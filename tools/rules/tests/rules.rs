@@ -87,7 +87,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("python", &["gpu", "rdmc"]),
     ("gpu", &["rdmc", "session"]),
     ("tree", &[]),
-    ("files", &["plan", "rdmc", "session", "tree"]),
+    ("files", &["plan", "rdmc", "schedule", "session", "tree"]),
     ("measure", &["files", "plan", "rdmc", "session"]),
     (
         "cli",

@@ -7,7 +7,7 @@ use clap::{
 use plan::size;
 use schedule::{Algorithm, MAX_MEMBERS};
 
-use super::{in_switch, operation};
+use super::{arrivals::Arrivals, in_switch, operation};
 use crate::{
     failure::Failure,
     help::{EXPERTS, USUAL},
@@ -77,6 +77,18 @@ pub struct Args {
     /// All members share this machine, as with `rdmc push --local`
     #[arg(long, requires = "explain", conflicts_with = "rate", help_heading = EXPERTS)]
     pub local: bool,
+
+    /// Hosts that fetch: when each of --members, but the server, comes and is done
+    ///
+    /// together; every=STEPS: one after so many steps; poisson=HOSTS: at random, HOSTS in the time of one copy on average. In a
+    /// step a member sends and receives one block at most.
+    #[arg(long, value_name = "ARRIVALS", requires_all = ["members", "blocks"],
+          conflicts_with_all = ["algorithm", "root", "racks", "explain", "collective"])]
+    pub fetch: Option<Arrivals>,
+
+    /// How many steps a host that fetches sends its copy to others [default: 0: it leaves when it is done]
+    #[arg(long, value_name = "STEPS", requires = "fetch", help_heading = EXPERTS)]
+    pub share: Option<u64>,
 
     /// Print one JSON object instead of the table (`./dev plot` of the repository draws it)
     #[arg(long)]

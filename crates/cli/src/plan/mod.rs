@@ -3,7 +3,9 @@
 //! Nothing is sent. The table and the JSON are streamed: memory grows with the members, not with the transfers.
 
 mod args;
+mod arrivals;
 mod explain;
+mod fetch;
 mod in_switch;
 mod json;
 mod message;

@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write};
 
 #[cfg(feature = "switch")]
 use super::in_switch;
-use super::{args::Args, explain, json, message::Plan, operation, table};
+use super::{args::Args, explain, fetch, json, message::Plan, operation, table};
 use crate::{
     failure::{Exit, Failure},
     output,
@@ -23,6 +23,8 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
             explain: args.explain,
             json: args.json,
         })?;
+    } else if let Some(arrivals) = args.fetch {
+        fetch::run(args, arrivals)?;
     } else if args.explain {
         explain::run(args)?;
     } else {

@@ -27,8 +27,8 @@ pub use error::TargetError;
 pub(crate) use error::refusal;
 pub(crate) use hasher::follow;
 pub(crate) use order::Order;
-pub(crate) use target::Spot;
 pub use target::Target;
+pub(crate) use target::{PublishedCopy, Spot};
 #[cfg(any(test, fuzzing))]
 pub(crate) use temporary::Temporary;
 pub use verified::Verified;

@@ -70,6 +70,34 @@ pub struct Target {
     held: Held,
 }
 
+/// A copy once it is published, to be read for others.
+#[derive(Debug)]
+pub(crate) struct PublishedCopy {
+    place: Place,
+    order: Arc<Order>,
+    /// The directory that it was made in; none for a new one.
+    existing: Option<Directory>,
+}
+
+impl PublishedCopy {
+    /// The region of all contents, read-only. What was changed since is read as it is.
+    ///
+    /// Errors: it is not there any more; longer than this machine can address.
+    pub(crate) fn region(&self) -> Result<Region, TargetError> {
+        let (path, place) = (|| self.place.path().to_owned(), &self.place);
+        let directory = match &self.existing {
+            Some(directory) => directory.clone(),
+            None => place.parent().open_directory(place.name()).map_err(|error| {
+                TargetError::System { path: path(), what: "open", error: error.into() }
+            })?,
+        };
+        let stages = vec![false; self.order.entries().len()];
+        let files = Arc::new(CopyFiles::new(&self.order, Some(directory), stages, None));
+        Region::from_storage(files, self.order.bytes(), false)
+            .map_err(|error| TargetError::Map { path: path(), error })
+    }
+}
+
 /// Where a tree goes.
 pub(crate) enum Spot {
     /// A name that nothing has.
@@ -363,6 +391,13 @@ impl Target {
     /// The files for the digest of the copy, once it has begun.
     pub(crate) fn files(&self) -> Option<Arc<CopyFiles>> {
         self.files.clone()
+    }
+
+    /// For reading the copy once it is published, but not where a directory is exchanged.
+    pub(crate) fn to_be_read(&self) -> PublishedCopy {
+        let (place, order, existing) =
+            (self.place.clone(), Arc::clone(&self.order), self.existing.clone());
+        PublishedCopy { place, order, existing }
     }
 
     /// Whether it is the copy of a file whose contents are all of the object.

@@ -69,7 +69,8 @@ impl Acceptor {
             let deadline = Deadline::after(HELLO_TIMEOUT);
             let name = receive_hello(&mut channel, deadline)?.host;
             check_certificate(&mut channel, &name, deadline)?;
-            let _ = events.send(Event::JoinRequested(name, channel).into());
+            let requested = Event::JoinRequested { name, shares: false, connection: channel };
+            let _ = events.send(requested.into());
             Ok(())
         })
     }
@@ -92,7 +93,11 @@ impl Acceptor {
 }
 
 /// A receiver with a certificate has one of its names. Errors: it has none, and was notified of that.
-fn check_certificate(channel: &mut Channel, name: &str, deadline: Deadline) -> Result<(), Error> {
+pub(super) fn check_certificate(
+    channel: &mut Channel,
+    name: &str,
+    deadline: Deadline,
+) -> Result<(), Error> {
     let names = channel.peer_names();
     if names.is_empty() || names.iter().any(|own| own.eq_ignore_ascii_case(name)) {
         return Ok(());
@@ -102,7 +107,7 @@ fn check_certificate(channel: &mut Channel, name: &str, deadline: Deadline) -> R
 }
 
 /// Tells a receiver why it is refused, if it still reads, and returns that as an error.
-fn refused(channel: &mut Channel, cause: String, deadline: Deadline) -> Error {
+pub(super) fn refused(channel: &mut Channel, cause: String, deadline: Deadline) -> Error {
     let _ = channel.send(&ToReceiver::Abort { reason: cause.clone(), keep: true }, deadline);
     Error::Peer { address: channel.peer(), cause }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{
     effects::Effects,
     event::Event,
-    host::Step,
+    host::{Host, Step},
     machine::RootMachine,
     settings::{PushError, PushEvent},
 };
@@ -39,10 +39,15 @@ pub fn handle<S: Effects>(
 ) -> Result<(), PushError> {
     match event {
         Event::Connected(host, connection) => connected(core, effects, host, connection),
-        Event::JoinRequested(name, connection) => match admit(core, effects, name, &connection) {
-            Ok(host) => connected(core, effects, host, connection),
-            Err(reason) => effects.reject(connection, reason),
-        },
+        Event::JoinRequested { name, shares, connection } => {
+            match admit(core, effects, name, &connection) {
+                Ok(host) => {
+                    core.hosts[host].shares = shares;
+                    connected(core, effects, host, connection);
+                }
+                Err(reason) => effects.reject(connection, reason),
+            }
+        }
         Event::Message { host, connection, message } => {
             if effects.is_current(host, connection) {
                 core.on_message(effects, host, message);
@@ -62,6 +67,7 @@ pub fn handle<S: Effects>(
             }
         }
         Event::Digest(digest) => core.on_source_digest(effects, digest?)?,
+        Event::Chunks(digests) => core.on_chunks_read(digests?),
         Event::Looked(outcome) => {
             outcome?;
             core.on_source_unchanged();
@@ -121,9 +127,19 @@ fn admit<S: Effects>(
     if core.stopped.is_some() {
         return Err("the push is ending");
     }
-    if known.is_some_and(|host| core.hosts[host].is_open()) {
-        return Err("a host of this name already takes part; choose another --name");
-    }
+    let is_taken = |name: &str| {
+        let is_here = |host: &Host| host.is_open() || host.is_sharing();
+        core.hosts.iter().any(|host| host.plan.name == name && is_here(host))
+    };
+    let name = match is_taken(&name) {
+        // Who fetches needs no name.
+        true if core.is_served() => (2..)
+            .map(|number| format!("{name} ({number})"))
+            .find(|name| !is_taken(name))
+            .unwrap_or(name),
+        true => return Err("a host of this name already takes part; choose another --name"),
+        false => name,
+    };
     if core.hosts.len() >= HOSTS_MAX {
         return Err("the push has the maximum number of hosts");
     }

@@ -62,6 +62,9 @@ pub trait Effects {
     /// Starts to read the source, of a tree the files with a byte in these ranges; completes with
     /// [`super::Event::Digest`].
     fn digest_source(&mut self, ranges: &Ranges) -> Result<(), PushError>;
+    /// Starts to read the chunks in these ranges, in order, of a session whose hosts fetch; completes with some
+    /// [`super::Event::Chunks`].
+    fn digest_chunks(&mut self, ranges: &Ranges) -> Result<(), PushError>;
     /// Starts to look at every name of the source again; completes with [`super::Event::Looked`].
     fn look_at_source(&mut self) -> Result<(), PushError>;
     /// The error for a source of which two reads differ.

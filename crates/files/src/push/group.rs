@@ -42,6 +42,8 @@ pub(super) struct PushGroup {
     pub(super) sent_until: u64,
     /// Of a stream: the root sends to all hosts itself, up to this place.
     pub(super) direct_until: Option<u64>,
+    /// It is a link of a session whose hosts fetch.
+    pub(super) is_link: bool,
     /// Of a stream: it is closed once all members have its messages.
     pub(super) is_closing: bool,
     /// Hosts that got other bytes of a stream than those that were sent.
@@ -103,6 +105,7 @@ impl PushGroup {
             since: now,
             rate,
             direct_until: None,
+            is_link: false,
             is_closing: false,
             altered: BTreeSet::new(),
             closed: BTreeSet::new(),
@@ -347,8 +350,8 @@ impl PushGroup {
         match self.phase {
             Phase::Failing(until) => Some(until),
             Phase::Joining(until) => Some(self.unjoined.until().map_or(until, |it| it.min(until))),
-            // The listing of a tree has no rate that members report.
-            Phase::Running if self.part.is_listing() => self.unjoined.until(),
+            // The listing of a tree has no rate that members report, and a link is as fast as the one before it.
+            Phase::Running if self.part.is_listing() || self.is_link => self.unjoined.until(),
             Phase::Running => {
                 self.unjoined.until().into_iter().chain([self.rate.next_check()]).min()
             }

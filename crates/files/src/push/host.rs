@@ -64,6 +64,8 @@ pub struct Host {
     pub kept: Ranges,
     /// A part of that it keeps without a comparison of its contents, so that it does not send it to others.
     pub keeps_unread: bool,
+    /// It has published its copy, and sends it to others.
+    pub shares: bool,
     /// Its last progress report, for display.
     pub bytes: u64,
     /// Bytes read and written other than received ones.
@@ -122,6 +124,7 @@ impl Host {
             has: Ranges::default(),
             kept: Ranges::default(),
             keeps_unread: false,
+            shares: false,
             bytes: 0,
             worked: 0,
             progressed_at: Duration::ZERO,
@@ -208,6 +211,16 @@ impl Host {
         unlisted
             || coming
             || matches!(self.step, Step::Awaited(_) | Step::Backoff(_) | Step::Starting(_))
+    }
+
+    /// It has published, and others get the object from it.
+    pub(super) fn is_sharing(&self) -> bool {
+        self.shares && self.step == Step::Published
+    }
+
+    /// Others that fetch can get the object from it.
+    pub(super) fn may_send(&self) -> bool {
+        self.is_ready() || self.is_sharing()
     }
 
     /// It can be a member of groups.

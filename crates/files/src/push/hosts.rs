@@ -283,6 +283,7 @@ impl<'a> Hosts<'a> {
                 self.all[host].published = Some(now);
                 self.set(effects, host, Step::Published, now);
             }
+            (ToRoot::Leaving, Step::Published) => self.all[host].shares = false,
             (ToRoot::Shares { host: other }, Step::Preparing(_))
                 if self.all.iter().any(|host| host.plan.name == other) =>
             {

@@ -6,11 +6,11 @@ use std::{
     net::{IpAddr, SocketAddr},
     sync::{
         Arc,
-        atomic::AtomicBool,
+        atomic::{AtomicBool, AtomicU64},
         mpsc::{self, Sender},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rdmc::{
@@ -27,12 +27,13 @@ use super::{
     stream_source::StreamPart,
 };
 use crate::{
-    Source,
+    Source, SourceError,
     changes::Changes,
     control::{Control, silence},
+    link::LinkSender,
     messages::{Start, ToReceiver},
     ranges::Ranges,
-    resume::{ChunkDigests, SourceChunks},
+    resume::{ChunkDigests, Chunking, SourceChunks},
     sending::{send_ranges, unless_ended},
     system::system,
 };
@@ -61,13 +62,15 @@ pub(super) struct Io<'a> {
     finishing: Vec<Control>,
     connections_made: u64,
     /// Groups that the root has joined.
-    groups: BTreeMap<u64, Group>,
+    groups: BTreeMap<u64, Arc<Group>>,
     /// Of the last of these groups.
     pub(super) offload: Option<Offload>,
     /// The thread that compares chunks with the source; started on first use.
     checker: Option<Sender<Check>>,
     /// Each lets the reader of a stream read once.
     permits: Option<Sender<()>>,
+    /// Bytes that the root has sent in links.
+    pub(super) sent: Arc<AtomicU64>,
     /// Ends all reading of the source.
     pub(super) stop: Arc<AtomicBool>,
 }
@@ -90,6 +93,7 @@ impl<'a> Io<'a> {
             offload: None,
             checker: None,
             permits: None,
+            sent: Arc::default(),
             stop: Arc::default(),
         }
     }
@@ -122,6 +126,10 @@ impl<'a> Io<'a> {
 
     /// Ends all connections and threads.
     pub(super) fn close(&mut self) {
+        if self.push.is_served {
+            // The threads that send in them have them as well.
+            self.groups.values().for_each(|group| group.abort("the session has ended"));
+        }
         self.groups.clear();
         let open = self.connections.iter_mut().filter_map(Option::take);
         self.finishing.extend(open.map(|connection| connection.control));
@@ -196,6 +204,22 @@ impl<'a> Io<'a> {
         Ok(())
     }
 
+    /// Sends a host what it lacks, on a thread that ends with the group.
+    fn send_in_link(&self, group: Arc<Group>, missing: &Ranges) -> Result<(), PushError> {
+        let (number, events) = (group.settings().number, self.push.events.clone());
+        let all: Ranges = [(0, self.push.bytes())].into_iter().collect();
+        let sender = LinkSender {
+            group,
+            region: self.source()?.region()?,
+            has: Box::new(move || all.clone()),
+            arrivals: Arc::default(),
+            sent: Arc::clone(&self.sent),
+        };
+        let done = move |outcome| drop(events.send(Event::Ended(number, outcome).into()));
+        // It ends by itself: closing the context ends its group.
+        Ok(sender.start(missing, done).map(drop)?)
+    }
+
     fn source(&self) -> Result<&Source, PushError> {
         let missing = || PushError::Setting("this session has no file".into());
         self.push.source.as_deref().ok_or_else(missing)
@@ -243,10 +267,8 @@ impl Effects for Io<'_> {
         Ok((ip, own.ip().to_canonical()))
     }
 
-    fn reject(&mut self, mut channel: Channel, reason: &str) {
-        let reason = reason.to_owned();
-        let deadline = Deadline::after(Duration::from_secs(1));
-        let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
+    fn reject(&mut self, channel: Channel, reason: &str) {
+        reject(channel, reason);
     }
 
     fn add_host(&mut self, _connection: &Channel) {
@@ -271,7 +293,7 @@ impl Effects for Io<'_> {
 
     fn add_group(&mut self, number: u64, group: Group) {
         self.offload = Some(group.offload());
-        self.groups.insert(number, group);
+        self.groups.insert(number, Arc::new(group));
     }
 
     fn discard_group(&mut self, _number: u64, _group: Group) {
@@ -297,6 +319,8 @@ impl Effects for Io<'_> {
     fn finish_connection(&mut self, host: usize) {
         if let Some(connection) = self.connections[host].take() {
             connection.control.finish();
+            // A server may have any number of hosts one after another.
+            self.finishing.retain(|control| !control.has_finished());
             self.finishing.push(connection.control);
         }
     }
@@ -346,6 +370,16 @@ impl Effects for Io<'_> {
         self.read_source("rdmc-hash", move || Event::Digest(source.digest(&ranges, &stop)))
     }
 
+    fn digest_chunks(&mut self, ranges: &Ranges) -> Result<(), PushError> {
+        let Some(source) = self.push.source.clone() else { return Ok(()) };
+        let (stop, ranges, events) =
+            (Arc::clone(&self.stop), ranges.clone(), self.push.events.clone());
+        self.read_source("rdmc-chunks", move || {
+            let send = |digests| drop(events.send(Event::Chunks(Ok(digests)).into()));
+            Event::Chunks(read_chunks(&source, &ranges, &stop, send))
+        })
+    }
+
     fn look_at_source(&mut self) -> Result<(), PushError> {
         let Some(source) = self.push.source.clone() else { return Ok(()) };
         self.read_source("rdmc-look", move || Event::Looked(source.look_again()))
@@ -373,7 +407,7 @@ impl Effects for Io<'_> {
 
     fn address(&self) -> SocketAddr {
         let context = self.push.context.get();
-        context.map_or(self.push.acceptor.address, |context| context.address())
+        context.map_or(self.push.address, |context| context.address())
     }
 
     fn group_number(&mut self) -> Result<u64, PushError> {
@@ -387,8 +421,13 @@ impl Effects for Io<'_> {
         let Some(context) = self.push.context.get().cloned() else { return Ok(()) };
         let events = self.push.events.clone();
         let sending = Sending { number, events: events.clone() };
+        // The thread that sends in a link notices its end.
+        let is_link = self.push.is_served;
         let join = move || {
-            let group = context.create_group_with(settings, sending);
+            let group = match is_link {
+                true => context.create_group(settings),
+                false => context.create_group_with(settings, sending),
+            };
             let _ = events.send(Event::Joined(number, group).into());
         };
         thread::Builder::new()
@@ -400,6 +439,9 @@ impl Effects for Io<'_> {
 
     fn send_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), PushError> {
         let Some(group) = self.groups.get(&number) else { return Ok(()) };
+        if self.push.is_served {
+            return self.send_in_link(Arc::clone(group), ranges);
+        }
         if ranges.is_empty() {
             let listing = Region::from_shared(self.push.encoded_listing());
             let all = [(0, listing.len() as u64)].into_iter().collect();
@@ -420,7 +462,7 @@ impl Effects for Io<'_> {
 
     fn close(&mut self, number: u64) {
         // A group that has failed reports that by an event.
-        let _ = self.groups.get(&number).map(Group::start_close);
+        let _ = self.groups.get(&number).map(|group| group.start_close());
     }
 
     fn waited(&mut self, number: u64) -> Vec<Waited> {
@@ -434,6 +476,36 @@ impl Effects for Io<'_> {
             group.abort(reason);
         }
     }
+}
+
+/// Ends the connection of a receiver that is refused, for this reason.
+pub(super) fn reject(mut channel: Channel, reason: &str) {
+    let reason = reason.to_owned();
+    let deadline = Deadline::after(Duration::from_secs(1));
+    let _ = channel.send(&ToReceiver::Abort { reason, keep: true }, deadline);
+}
+
+/// How often digests of chunks are sent while further ones are read.
+const CHUNKS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Reads the chunks in these ranges of the source, and gives those of the last moments each time; returns the rest.
+fn read_chunks(
+    source: &Source,
+    ranges: &Ranges,
+    stop: &AtomicBool,
+    send: impl Fn(ChunkDigests),
+) -> Result<ChunkDigests, SourceError> {
+    let chunking = Chunking::of(source.manifest().bytes);
+    let (mut read, mut since) = (Vec::new(), Instant::now());
+    for chunk in ranges.iter().flat_map(|range| chunking.chunks_of(range)) {
+        let digest = source.digest_part(chunking.range(chunk), stop)?;
+        read.push((chunk, *digest.as_bytes()));
+        if since.elapsed() >= CHUNKS_INTERVAL {
+            since = Instant::now();
+            send(ChunkDigests(std::mem::take(&mut read)));
+        }
+    }
+    Ok(ChunkDigests(read))
 }
 
 /// A random number for a group.

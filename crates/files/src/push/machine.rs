@@ -17,6 +17,7 @@ use super::{
     group_plan::GroupPlan,
     host::{Host, Step},
     hosts::{HostEvent, Hosts},
+    links::Links,
     object::{Object, Source},
     parts::{Holder, Part},
     regroup::{Slowness, has_unserved_host},
@@ -26,8 +27,10 @@ use super::{
 use crate::{
     SourceError,
     digests::Digests,
+    link::MESSAGES_IN_FLIGHT,
     messages::{ALTERED, GIVEN_UP, ToReceiver, ToRoot},
     ranges::Ranges,
+    resume::{ChunkDigests, Chunking},
 };
 
 /// How long a push that ends early waits for hosts that publish.
@@ -38,6 +41,8 @@ pub struct RootMachine<'a> {
     pub now: Duration,
     pub(super) settings: &'a PushSettings,
     object: Object,
+    /// Of a session whose hosts fetch.
+    links: Option<Links>,
     pub hosts: Hosts<'a>,
     groups: BTreeMap<u64, PushGroup>,
     /// The first groups have been started; hosts that become ready later get groups of their own.
@@ -77,8 +82,19 @@ impl<'a> RootMachine<'a> {
         Self::of(settings, Object::Stream(Box::default()))
     }
 
+    /// The same for an object with this division that hosts fetch: they come at any time. Of a tree, with the length of its listing.
+    pub fn of_served(
+        settings: &'a PushSettings,
+        chunking: Chunking,
+        listing_bytes: Option<u64>,
+    ) -> Self {
+        let object = Object::Source(Source::new(chunking.bytes, listing_bytes));
+        Self { links: Some(Links::new(chunking)), ..Self::of(settings, object) }
+    }
+
     fn of(settings: &'a PushSettings, object: Object) -> Self {
         Self {
+            links: None,
             now: Duration::ZERO,
             settings,
             hosts: Hosts::new(settings, object.bytes(), object.is_stream()),
@@ -95,6 +111,11 @@ impl<'a> RootMachine<'a> {
             members: 0,
             choice: None,
         }
+    }
+
+    /// Whether its hosts fetch.
+    pub fn is_served(&self) -> bool {
+        self.links.is_some()
     }
 
     /// Whether every host has published or failed, and no group is left.
@@ -140,6 +161,10 @@ impl<'a> RootMachine<'a> {
     pub fn on_disconnected(&mut self, effects: &mut impl Effects, host: usize, reason: &str) {
         let is_publishing = matches!(self.hosts[host].step, Step::Publishing(_));
         let when = if is_publishing { " while it published its copy" } else { "" };
+        if self.hosts[host].is_sharing() {
+            self.hosts[host].shares = false;
+            self.end_links_of(effects, host);
+        }
         if self.hosts[host].is_open() {
             self.fail(effects, host, &format!("its receiver was lost{when}: {reason}"));
         }
@@ -170,6 +195,13 @@ impl<'a> RootMachine<'a> {
         digests: Digests,
     ) -> Result<(), PushError> {
         if self.object.on_digests(digests) { Ok(()) } else { Err(effects.source_differs()) }
+    }
+
+    /// Further chunks of the source were read, of a session whose hosts fetch.
+    pub fn on_chunks_read(&mut self, digests: ChunkDigests) {
+        if let Some(links) = &mut self.links {
+            links.on_read(digests);
+        }
     }
 
     /// The source was looked at again, and has not changed.
@@ -234,7 +266,7 @@ impl<'a> RootMachine<'a> {
     ) {
         match outcome {
             // Members may still write it out.
-            Ok(()) if self.object.is_stream() => {}
+            Ok(()) if self.object.is_stream() || self.links.is_some() => {}
             Ok(()) => self.succeeded(effects, group),
             Err(failure) => {
                 if let Some(state) = self.groups.get_mut(&group) {
@@ -255,6 +287,10 @@ impl<'a> RootMachine<'a> {
             }
             Some(event) if !self.concerns_member(&event, host) => {}
             Some(HostEvent::Closed { group }) if self.object.is_stream() => {
+                self.groups.entry(group).and_modify(|state| state.closed_at(host));
+            }
+            // Its sender does not know whether the other has compared what it got.
+            Some(HostEvent::Closed { group }) if self.sends_in_link(group, host) => {
                 self.groups.entry(group).and_modify(|state| state.closed_at(host));
             }
             Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
@@ -289,10 +325,17 @@ impl<'a> RootMachine<'a> {
             .is_none_or(|group| self.groups.get(&group).is_some_and(|state| state.has_member(host)))
     }
 
+    /// Whether this host is the sender of a link.
+    fn sends_in_link(&self, group: u64, host: usize) -> bool {
+        let is_source = |state: &PushGroup| state.part.source == Some(host);
+        self.links.is_some() && self.groups.get(&group).is_some_and(is_source)
+    }
+
     /// Does everything that is possible now. Errors: those that end the push.
     pub fn advance(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         self.gather(effects)?;
         if self.stopped.is_some() {
+            self.release(effects);
             return Ok(());
         }
         self.check_rates(effects)?;
@@ -318,7 +361,9 @@ impl<'a> RootMachine<'a> {
         } else {
             self.hosts.send_listing(effects, &unlisted, self.now);
         }
-        let prepared = self.hosts.all_prepared(self.fabric.is_none(), self.now);
+        // Of those that come at any time the first one chooses.
+        let is_first = self.fabric.is_none() && self.links.is_none();
+        let prepared = self.hosts.all_prepared(is_first, self.now);
         if prepared.is_empty() {
             return Ok(());
         }
@@ -326,6 +371,10 @@ impl<'a> RootMachine<'a> {
         for host in prepared {
             self.hosts.use_fabric(effects, host, fabric.clone(), self.now);
             self.object.read_for(effects, &self.hosts[host])?;
+            let lacking = self.links.as_mut().map(|links| links.request(&self.hosts[host].has));
+            if let Some(lacking) = lacking.filter(|lacking| !lacking.is_empty()) {
+                effects.digest_chunks(&lacking)?;
+            }
         }
         Ok(())
     }
@@ -350,6 +399,9 @@ impl<'a> RootMachine<'a> {
 
     /// Checks the rates of running groups. Errors: the source has changed.
     fn check_rates(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
+        if self.links.is_some() {
+            return Ok(());
+        }
         let is_due = |(&group, state): (&u64, &mut PushGroup)| {
             let has_rate = state.is_running() && !state.part.is_listing();
             (has_rate && state.rate.is_due(self.now)).then_some(group)
@@ -427,6 +479,12 @@ impl<'a> RootMachine<'a> {
             let left: Vec<usize> = state.members().filter(is_left).collect();
             self.hosts.send_listing(effects, &left, self.now);
         }
+        if let Some(links) = &mut self.links {
+            for (host, reason) in links.on_failed(&state, silent, &self.hosts) {
+                self.fail(effects, host, &reason);
+            }
+            return Ok(());
+        }
         let in_vain = self.object.on_failed(&state, &self.hosts, &mut self.blame);
         let round = Round { number: self.rounds, may_set_apart: !self.object.is_stream() };
         match self.blame.judge(&state, silent, &round, &mut self.hosts) {
@@ -454,6 +512,9 @@ impl<'a> RootMachine<'a> {
             opened.iter().for_each(|&host| self.hosts.prepare(effects, host, self.now));
             return self.start(effects, Part::listing(opened));
         }
+        if self.links.is_some() {
+            return self.start_links(effects);
+        }
         let waits = !self.has_begun && self.is_gathering();
         if waits || !self.groups.is_empty() {
             return Ok(());
@@ -477,6 +538,21 @@ impl<'a> RootMachine<'a> {
         Ok(())
     }
 
+    /// Starts and ends links, so that each host that lacks something gets it from one member.
+    fn start_links(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
+        let Some(links) = &mut self.links else { return Ok(()) };
+        links.tell(effects, &self.hosts);
+        let plan = links.plan(&self.hosts, &self.groups);
+        self.regroup(effects, &plan.released);
+        for (host, reason) in plan.given_up {
+            self.fail(effects, host, &reason);
+        }
+        for part in plan.parts {
+            self.start(effects, part)?;
+        }
+        Ok(())
+    }
+
     fn start(&mut self, effects: &mut impl Effects, part: Part) -> Result<(), PushError> {
         let Some(fabric) = &self.fabric else { return Ok(()) };
         let direct_until = self.object.as_stream().and_then(StreamSource::direct_until);
@@ -485,7 +561,10 @@ impl<'a> RootMachine<'a> {
             part: &part,
             is_direct: direct_until.is_some(),
             may_switch: self.fell_back.is_none(),
-            messages: self.object.messages(&part),
+            messages: match &self.links {
+                Some(links) => (links.message_bytes(), MESSAGES_IN_FLIGHT),
+                None => self.object.messages(&part),
+            },
             settings: self.settings,
             hosts: &self.hosts,
             listening: effects.address(),
@@ -501,6 +580,7 @@ impl<'a> RootMachine<'a> {
         let mut state =
             PushGroup::new(part, choice.algorithm, &self.hosts, self.now, self.settings);
         state.direct_until = direct_until;
+        state.is_link = self.links.is_some();
         self.groups.insert(number, state);
         Ok(())
     }
@@ -509,7 +589,56 @@ impl<'a> RootMachine<'a> {
     fn verify_and_publish(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let given_up = self.object.verify(effects, &mut self.hosts, self.now)?;
         given_up.into_iter().for_each(|(host, reason)| self.fail(effects, host, reason));
-        self.object.publish(effects, &mut self.hosts, &self.groups, self.now)
+        let publishable =
+            self.object.publishable(effects, &self.hosts, self.all_free(), self.now)?;
+        for host in publishable {
+            self.end_links_of(effects, host);
+            self.hosts.publish(effects, host, self.now);
+        }
+        self.release(effects);
+        Ok(())
+    }
+
+    /// Lets hosts go that have fetched, and from which no other gets the object: they need not wait for the others. Ends the
+    /// connections of hosts that were given up: nobody waits for the end of a session without an end of its own.
+    fn release(&self, effects: &mut impl Effects) {
+        if self.links.is_none() {
+            return;
+        }
+        for host in effects.connected() {
+            let known = &self.hosts[host];
+            let is_needed = || self.groups.values().any(|group| group.needs(host));
+            match known.step {
+                Step::Published if !known.shares && !is_needed() => {
+                    effects.send_message(host, &ToReceiver::Finish);
+                    effects.finish_connection(host);
+                }
+                Step::Failed(_) | Step::Unknown(_) => effects.finish_connection(host),
+                _ => {}
+            }
+        }
+    }
+
+    /// Hosts with verified copies that no group needs any more: one that publishes leaves its groups, in which others may still
+    /// need it as a relay. Who fetches does not wait for others, which get another sender.
+    fn all_free(&self) -> Vec<usize> {
+        let is_needed = |host: usize| {
+            self.links.is_none() && self.groups.values().any(|state| state.needs(host))
+        };
+        let verified =
+            (0..self.hosts.len()).filter(|&host| self.hosts[host].step == Step::Verified);
+        verified.filter(|&host| !is_needed(host)).collect()
+    }
+
+    /// Ends the links in which this host, which leaves, takes part.
+    fn end_links_of(&mut self, effects: &mut impl Effects, host: usize) {
+        if self.links.is_some() {
+            // It leaves them by itself, without a report.
+            let groups = self.groups.iter_mut();
+            let its: Vec<u64> =
+                groups.filter_map(|(&number, group)| group.lose(host).then_some(number)).collect();
+            self.regroup(effects, &its);
+        }
     }
 
     /// A group has closed: all of its members have its part.
@@ -573,6 +702,7 @@ impl<'a> RootMachine<'a> {
         let good = self.object.as_stream_mut().map(|stream| stream.stop(&self.hosts));
         let reason = reason + &good.unwrap_or_default();
         self.stopped = Some(error);
+        self.hosts.iter_mut().for_each(|host| host.shares = false);
         let (publishing, others) = self.hosts.end(LAST_ANSWER, self.now);
         others.into_iter().for_each(|host| self.fail(effects, host, &reason));
         for group in std::mem::take(&mut self.groups).into_keys() {

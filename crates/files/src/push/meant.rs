@@ -77,6 +77,7 @@ mod tests {
             names,
             address: at.parse().unwrap(),
             token: None,
+            wants: None,
         };
         Meant { host, address, is_certified }.check(&receiver)
     }

@@ -24,6 +24,7 @@ mod host_tokens;
 mod hosts;
 mod inbox;
 mod io;
+mod links;
 #[doc(hidden)]
 mod machine;
 mod meant;
@@ -35,6 +36,7 @@ mod rate;
 mod regroup;
 mod retry;
 mod run;
+mod serving;
 mod session;
 mod settings;
 mod source_digest;
@@ -54,6 +56,7 @@ pub use host::{Host, Step};
 pub use host_tokens::HostTokens;
 pub use inbox::PushHandle;
 pub use machine::RootMachine;
+pub use serving::{Server, ServerEvent, ServerSettings};
 pub use session::Push;
 pub use settings::{
     Admission, HostPlan, HostReport, HostState, PushError, PushEvent, PushReport, PushSettings,

@@ -165,7 +165,7 @@ impl Object {
 
     /// Of these hosts with verified copies, those that may publish: the source was looked at after that. What was read of a
     /// stream cannot change.
-    fn publishable(
+    pub(super) fn publishable(
         &mut self,
         effects: &mut impl Effects,
         hosts: &[Host],
@@ -204,26 +204,6 @@ impl Object {
             }
         }
         Ok(given_up)
-    }
-
-    /// Lets hosts publish verified copies that no group needs any more.
-    ///
-    /// Errors: the source has changed.
-    pub(super) fn publish(
-        &mut self,
-        effects: &mut impl Effects,
-        hosts: &mut Hosts<'_>,
-        groups: &BTreeMap<u64, PushGroup>,
-        now: Duration,
-    ) -> Result<(), PushError> {
-        let verified = (0..hosts.len()).filter(|&host| hosts[host].step == Step::Verified);
-        // A host that publishes leaves its groups, in which others may still need it as a relay.
-        let is_needed = |host: usize| groups.values().any(|state| state.needs(host));
-        let free: Vec<usize> = verified.filter(|&host| !is_needed(host)).collect();
-        for host in self.publishable(effects, hosts, free, now)? {
-            hosts.publish(effects, host, now);
-        }
-        Ok(())
     }
 
     /// A group has failed. Returns the hosts to give up for what they got of a stream, with the reason.

@@ -9,11 +9,12 @@ pub(super) struct Pairs(BTreeSet<(usize, Option<usize>)>);
 impl Pairs {
     /// A host could not connect to this member. False if that is known, or if it is the same one.
     pub(super) fn add(&mut self, host: usize, member: Option<usize>) -> bool {
-        member != Some(host)
-            && self.0.insert(match member {
-                Some(other) if other < host => (other, Some(host)),
-                other => (host, other),
-            })
+        member != Some(host) && self.0.insert(ordered(host, member))
+    }
+
+    /// Whether a host could not connect to this member.
+    pub(super) fn has(&self, host: usize, member: Option<usize>) -> bool {
+        self.0.contains(&ordered(host, member))
     }
 
     /// Adds these. False if all are known.
@@ -65,6 +66,14 @@ impl Pairs {
         let is_left =
             |&&(one, other): &&(usize, Option<usize>)| counts(one) && other.is_none_or(&counts);
         self.0.iter().filter(is_left).copied().collect()
+    }
+}
+
+/// The one form that a pair has.
+fn ordered(host: usize, member: Option<usize>) -> (usize, Option<usize>) {
+    match member {
+        Some(other) if other < host => (other, Some(host)),
+        other => (host, other),
     }
 }
 

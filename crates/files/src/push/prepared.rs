@@ -39,7 +39,12 @@ pub(super) struct Prepared {
     pub(super) context: OnceLock<Arc<Context>>,
     /// Once it is sent.
     listing_digest: OnceLock<[u8; 32]>,
-    pub(super) acceptor: Acceptor,
+    /// Hosts fetch it; they come through a server ([`super::Server`]).
+    pub(super) is_served: bool,
+    /// Where receivers connect, or that server listens.
+    pub(super) address: SocketAddr,
+    /// Not of a session of a server.
+    _acceptor: Option<Acceptor>,
     /// For receivers that join.
     pub(super) admission: Option<Acceptor>,
     pub(super) events: Events,
@@ -68,17 +73,42 @@ impl Prepared {
             }
             _ => None,
         };
-        let context = OnceLock::new();
+        let address = acceptor.address;
+        let prepared = Self::new(source, settings, address, events, inbox)?;
+        Ok(Self { _acceptor: Some(acceptor), admission, ..prepared })
+    }
+
+    /// A session of a server that listens at this address, and passes on the connections of hosts that want this source.
+    pub(super) fn served(
+        source: Arc<Source>,
+        settings: PushSettings,
+        address: SocketAddr,
+        events: Events,
+        inbox: Receiver<Input>,
+    ) -> Result<Self, PushError> {
+        let prepared = Self::new(Some(source), settings, address, events, inbox)?;
+        Ok(Self { is_served: true, ..prepared })
+    }
+
+    fn new(
+        source: Option<Arc<Source>>,
+        settings: PushSettings,
+        address: SocketAddr,
+        events: Events,
+        inbox: Receiver<Input>,
+    ) -> Result<Self, PushError> {
         let probe = source.as_ref().map(|source| source.probe()).transpose()?.unwrap_or_default();
         let prepared = Self {
             settings,
             source,
             stream: None,
             probe,
-            context,
+            context: OnceLock::new(),
             listing_digest: OnceLock::new(),
-            acceptor,
-            admission,
+            is_served: false,
+            address,
+            _acceptor: None,
+            admission: None,
             events,
             inbox,
         };
@@ -95,8 +125,8 @@ impl Prepared {
     }
 
     pub(super) fn use_fabric(&self, fabric: Fabric) -> Result<(), Error> {
-        // On the address that was available for the acceptor.
-        let ip = self.acceptor.address.ip();
+        // On the address that was available for the control connections.
+        let ip = self.address.ip();
         let listen = SocketAddr::new(ip, 0);
         let mut settings = ContextSettings::new(listen, self.settings.secret.clone());
         settings.fabric = fabric;
@@ -117,7 +147,7 @@ impl Prepared {
 
     /// The TCP port that receivers connect to.
     pub(super) fn control_port(&self) -> u16 {
-        self.acceptor.address.port()
+        self.address.port()
     }
 
     /// A handle for other threads.
@@ -166,6 +196,7 @@ impl Prepared {
             probe: self.probe,
             has_holes: source.has_holes(),
             dry_run: self.settings.dry_run,
+            by_links: self.is_served,
             terms,
         }))
     }
@@ -189,6 +220,7 @@ impl Prepared {
     pub(super) fn group_settings(&self, start: &Start) -> Result<GroupSettings, Error> {
         match self.stream {
             Some(_) => start.stream_settings(),
+            None if self.is_served => start.link_settings(),
             None => start.group.settings(),
         }
     }

@@ -14,6 +14,8 @@ use super::{
     settings::{PushError, PushEvent},
 };
 
+use crate::resume::Chunking;
+
 /// The longest wait for an event.
 const IDLE: Duration = Duration::from_secs(60);
 /// The most events before deadlines are looked at again.
@@ -29,12 +31,14 @@ pub(super) struct Run<'a> {
 
 impl<'a> Run<'a> {
     pub(super) fn new(push: &'a Prepared, observe: &'a mut dyn FnMut(PushEvent)) -> Self {
+        let listing_bytes = || push.encoded_listing().len() as u64;
         let mut core = match (push.is_stream(), push.is_tree()) {
-            (true, _) => RootMachine::of_stream(&push.settings),
-            (_, true) => {
-                let listing_bytes = push.encoded_listing().len() as u64;
-                RootMachine::of_tree(&push.settings, push.bytes(), listing_bytes)
+            (_, is_tree) if push.is_served => {
+                let listing_bytes = is_tree.then(listing_bytes);
+                RootMachine::of_served(&push.settings, Chunking::of(push.bytes()), listing_bytes)
             }
+            (true, _) => RootMachine::of_stream(&push.settings),
+            (_, true) => RootMachine::of_tree(&push.settings, push.bytes(), listing_bytes()),
             _ => RootMachine::new(&push.settings, push.bytes()),
         };
         if push.is_application() {
@@ -52,18 +56,44 @@ impl<'a> Run<'a> {
         begun.unwrap_or_else(|error| self.core.stop(&mut self.io, error));
         while !self.core.is_over() {
             let first = self.next(None);
-            let further = std::iter::from_fn(|| self.push.inbox.try_recv().ok());
-            let mut inputs = first.into_iter().chain(further).take(EVENTS_MAX);
-            // No application wakes a push.
-            let next = |_: &mut Io<'_>| {
-                inputs.find_map(|input| match input {
-                    Input::Event(event) => Some(event),
-                    Input::Woken => None,
-                })
-            };
-            step(&mut self.core, &mut self.io, self.started.elapsed(), next);
+            self.turn(first);
         }
         self.core.outcome()
+    }
+
+    /// Serves hosts that come what `start_reading` starts to read, until none is left, and `end` gives no further event.
+    /// Errors: those that end the session early.
+    pub(super) fn serve(
+        &mut self,
+        start_reading: impl FnOnce(&mut Io<'_>) -> Result<(), PushError>,
+        mut end: impl FnMut() -> Option<Input>,
+    ) -> Result<(), PushError> {
+        start_reading(&mut self.io).unwrap_or_else(|error| self.core.stop(&mut self.io, error));
+        loop {
+            let is_left = !self.core.is_over() || !self.io.connected().is_empty();
+            let first = match is_left {
+                true => self.next(None),
+                false => match end() {
+                    None => return self.core.outcome(),
+                    event => event,
+                },
+            };
+            self.turn(first);
+        }
+    }
+
+    /// Handles this input and those that have come since, and does everything that is possible then.
+    fn turn(&mut self, first: Option<Input>) {
+        let further = std::iter::from_fn(|| self.push.inbox.try_recv().ok());
+        let mut inputs = first.into_iter().chain(further).take(EVENTS_MAX);
+        // No application wakes a push.
+        let next = |_: &mut Io<'_>| {
+            inputs.find_map(|input| match input {
+                Input::Event(event) => Some(event),
+                Input::Woken => None,
+            })
+        };
+        step(&mut self.core, &mut self.io, self.started.elapsed(), next);
     }
 
     /// Waits until every host is ready or has failed; not in a push.

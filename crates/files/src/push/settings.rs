@@ -254,10 +254,15 @@ impl PushSettings {
     }
 
     pub(super) fn check(&self, bytes: u64) -> Result<(), PushError> {
-        let refuse = |what: String| Err(PushError::Setting(what));
         if self.hosts.is_empty() {
-            return refuse("no host to replicate to".into());
+            return Err(PushError::Setting("no host to replicate to".into()));
         }
+        self.check_values(bytes)
+    }
+
+    /// The same for a session whose hosts come later.
+    pub(super) fn check_values(&self, bytes: u64) -> Result<(), PushError> {
+        let refuse = |what: String| Err(PushError::Setting(what));
         if self.hosts.len() > HOSTS_MAX {
             let hosts = self.hosts.len();
             return refuse(format!("{hosts} hosts; a push has at most {HOSTS_MAX}"));

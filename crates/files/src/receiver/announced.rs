@@ -1,25 +1,15 @@
 //! The messages of a stream that the root has announced and that are not written out.
 
-use std::{
-    collections::VecDeque,
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::VecDeque;
 
-use crate::stream_message::StreamMessage;
+use crate::{stream_message::StreamMessage, watched::Watched};
 
 /// The most messages that a root may announce ahead: the memory of a receiver whose consumer waits. A root has far fewer
 /// under way.
 const MESSAGES_MAX: usize = 256;
-/// How often a wait looks whether it still has a reason.
-const TICK: Duration = Duration::from_millis(100);
-
 /// Shared by the session, which adds messages, and the threads that write out.
 #[derive(Default)]
-pub(super) struct Announced {
-    messages: Mutex<Announcements>,
-    changed: Condvar,
-}
+pub(super) struct Announced(Watched<Announcements>);
 
 /// Messages that follow on each other.
 #[derive(Default)]
@@ -75,32 +65,22 @@ impl Announcements {
 impl Announced {
     /// Errors: as [`Announcements::add`].
     pub(super) fn add(&self, message: StreamMessage) -> Result<(), String> {
-        self.lock().add(message)?;
-        self.changed.notify_all();
-        Ok(())
+        self.0.change(|messages| messages.add(message))
     }
 
     /// What begins at this place. Waits until the root has announced something there, or `has_ended`, which is called
     /// several times a second.
     pub(super) fn wait(&self, at: u64, has_ended: impl Fn() -> bool) -> Found {
-        let mut messages = self.lock();
-        loop {
-            match messages.find(at) {
-                Found::NotYet if !has_ended() => {}
-                found => return found,
-            }
-            let waited = self.changed.wait_timeout(messages, TICK);
-            messages = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let found = self.0.wait(
+            |messages| Some(messages.find(at)).filter(|found| *found != Found::NotYet),
+            has_ended,
+        );
+        found.unwrap_or(Found::NotYet)
     }
 
     /// Forgets what is written out.
     pub(super) fn release(&self, written: u64) {
-        self.lock().release(written);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Announcements> {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.change(|messages| messages.release(written));
     }
 }
 

@@ -4,136 +4,36 @@ use std::{
     fs,
     io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener},
-    path::{Path, PathBuf},
     sync::{Arc, OnceLock, atomic::Ordering},
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
-use rdmc::{Algorithm, CompletionMode, Secret};
-use session::{Channel, Deadline};
+use rdmc::{Algorithm, CompletionMode};
+use session::Deadline;
 use tree::{Attributes, Entry, Kind};
 
 use super::{
     error::ReceiveError,
+    evil::{Evil, TIMEOUT, file_offer, pair, settings, terms},
     io::Io,
     limits::RootLimits,
     listing::Listing,
     listings::Listings,
     machine::Effects,
-    placement::Placement,
     reception::Reception,
     root_link::RootLink,
-    serve::{serve, serve_with},
-    settings::ReceiverSettings,
+    serve::serve_with,
 };
 use crate::{
-    Manifest,
     group_terms::GroupTerms,
-    messages::{Deletion, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot, TreeOffer},
+    messages::{Deletion, Offer, Start, StreamOffer, ToReceiver, ToRoot, TreeOffer},
     owners::Kept,
     ranges::RangeList,
 };
 
-const TIMEOUT: Duration = Duration::from_secs(50);
 /// Much more than any log may get of one session.
 const LINE_BYTES_MAX: usize = 2000;
-
-type Outcome = Result<Option<PathBuf>, ReceiveError>;
-
-fn settings(directory: &Path) -> ReceiverSettings {
-    ReceiverSettings {
-        limits: Some(RootLimits::default()),
-        ..ReceiverSettings::new("host".into(), Placement::Below(directory.to_owned()))
-    }
-}
-
-/// Both ends of a control connection: the receiver's, and the root's.
-fn pair() -> (Channel, Channel) {
-    let (secret, deadline) = (Secret::from_bytes([1; 32]), Deadline::after(TIMEOUT));
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::scope(|scope| {
-        let root = scope.spawn(|| Channel::connect(address, &secret, deadline).unwrap());
-        let receiver = Channel::accept(listener.accept().unwrap().0, &secret, deadline);
-        (receiver.unwrap(), root.join().unwrap())
-    })
-}
-
-/// A root, and the receiver that it has connected to.
-struct Evil {
-    root: Channel,
-    receiver: JoinHandle<Outcome>,
-    reception: Arc<Reception>,
-    _directory: tempfile::TempDir,
-}
-
-impl Evil {
-    fn connect() -> Self {
-        Self::connect_to(|_| {})
-    }
-
-    /// To a receiver with other settings.
-    fn connect_to(change: impl FnOnce(&mut ReceiverSettings)) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let (mut settings, (own, root)) = (settings(directory.path()), pair());
-        change(&mut settings);
-        let reception = Arc::clone(&settings.reception);
-        let receiver = thread::spawn(move || serve(own, &settings));
-        Self { root, receiver, reception, _directory: directory }
-    }
-
-    fn send(&mut self, message: &ToReceiver) {
-        self.root.send(message, Deadline::after(TIMEOUT)).unwrap();
-    }
-
-    /// Receives until this message.
-    fn await_message<T>(&mut self, wanted: impl Fn(ToRoot) -> Option<T>) -> T {
-        loop {
-            let message = self.root.receive::<ToRoot>(Deadline::after(TIMEOUT)).unwrap();
-            if let Some(found) = wanted(message) {
-                return found;
-            }
-        }
-    }
-
-    /// What is reported to the root, and to the receiver's log.
-    fn end(mut self) -> (String, String) {
-        let told = self.await_message(|message| match message {
-            ToRoot::Failed { reason } => Some(reason),
-            _ => None,
-        });
-        drop(self.root);
-        (told, self.receiver.join().unwrap().unwrap_err().to_string())
-    }
-}
-
-fn terms() -> Terms {
-    Terms {
-        root: ([127, 0, 0, 1], 7001).into(),
-        streams: 1,
-        completion: "polling".into(),
-        protection: "encrypt".into(),
-        failure_deadline_ms: 5_000,
-        rate_max: None,
-        join_timeout_ms: 15_000,
-        ports: None,
-        secret: Secret::from_bytes([2; 32]),
-    }
-}
-
-fn file_offer(destination: &str) -> Offer {
-    Offer {
-        manifest: Manifest { name: "object".into(), bytes: 10, mode: 0o644, modified_ns: 0 },
-        tree: None,
-        kept: None,
-        destination: destination.into(),
-        probe: [3; 32],
-        has_holes: false,
-        dry_run: false,
-        terms: terms(),
-    }
-}
 
 fn offer(destination: &str) -> ToReceiver {
     ToReceiver::Offer(Box::new(file_offer(destination)))

@@ -3,7 +3,11 @@
 use std::{
     collections::BTreeMap,
     path::PathBuf,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
     thread,
     time::Instant,
 };
@@ -14,9 +18,10 @@ use super::{
     deferred::{Deferred, Free},
     destination::{prepare, start_hasher},
     error::ReceiveError,
+    link::Links,
     listing::{Listing, ListingMember},
     listings::Held,
-    machine::Effects,
+    machine::{Effects, UNEXPECTED_CHUNKS},
     membership::{Copy, Member},
     root_link::{Event, RootLink},
 };
@@ -24,14 +29,18 @@ use crate::{
     Target, Verified,
     changes::Changes,
     claim::Owner,
+    copy::PublishedCopy,
     hash::{HashOptions, PrefixHasher},
     messages::{Offer, Start, ToRoot, WaitedFor},
     ranges::Ranges,
     resident::peak_resident_bytes,
-    resume::ChunkDigests,
+    resume::{ChunkDigests, Chunking},
     sending::send_ranges,
     stream_message::StreamMessage,
 };
+
+/// The reason of links that end because this receiver publishes its copy, or is done otherwise.
+const LEFT: &str = "the member has left";
 
 pub(super) struct Io<'a> {
     root: &'a RootLink<'a>,
@@ -46,18 +55,22 @@ pub(super) struct Io<'a> {
     /// Once the root has compared the existing data.
     copy: Option<HashedCopy>,
     /// Joined groups.
-    groups: BTreeMap<u64, Group>,
+    groups: BTreeMap<u64, Arc<Group>>,
+    /// Of what is fetched, whose groups are links.
+    links: Option<Links>,
     begun: Instant,
 }
 
 /// The growing copy and its hasher.
 struct HashedCopy {
     copy: Copy,
-    _hasher: PrefixHasher,
+    /// Until it is published.
+    _hasher: Option<PrefixHasher>,
 }
 
 impl<'a> Io<'a> {
     pub(super) fn new(root: &'a RootLink<'a>, offer: Offer, listing: Option<Listing>) -> Self {
+        let links = offer.by_links.then(Links::default);
         Self {
             root,
             offer,
@@ -67,6 +80,7 @@ impl<'a> Io<'a> {
             context: None,
             copy: None,
             groups: BTreeMap::new(),
+            links,
             begun: Instant::now(),
         }
     }
@@ -117,20 +131,51 @@ impl<'a> Io<'a> {
 
     /// Ends everything that accesses the target.
     fn end_all(&mut self) {
+        self.end_groups();
         self.context = None;
+    }
+
+    fn end_groups(&mut self) {
+        if let Some(links) = &mut self.links {
+            // Their threads have these groups as well.
+            self.groups.values().for_each(|group| group.abort(LEFT));
+            links.join();
+        }
         self.groups.clear();
         self.copy = None;
     }
 
-    /// Joins on a thread that ends by the context's own deadline.
+    /// Sends the published copy to others from now on.
+    fn share(&mut self, published: &PublishedCopy) -> Result<(), ReceiveError> {
+        let bytes = Arc::new(AtomicU64::new(0));
+        // Nothing more comes that would have to be hashed.
+        let (in_place, _) = mpsc::channel();
+        let (region, deferred) = (published.region()?, Deferred::default());
+        let copy = Copy { region, has: Arc::default(), bytes, in_place, deferred };
+        copy.add((0, copy.region.len() as u64));
+        self.copy = Some(HashedCopy { copy, _hasher: None });
+        Ok(())
+    }
+
+    /// Joins with these callbacks.
     fn start_joining(&self, start: &Start, member: impl Application) -> Result<(), String> {
-        let Some(context) = self.context.clone() else { return Err("no fabric is started".into()) };
-        let joining = self.root.join(self.groups.len())?;
         let mut settings = start.group.settings().map_err(|error| error.to_string())?;
         settings.report_blocks = true;
-        let (number, events) = (start.group.number, self.root.events.clone());
+        let number = start.group.number;
+        self.join_by(number, move |context| context.create_group_with(settings, member))
+    }
+
+    /// Joins on a thread that ends by the context's own deadline.
+    fn join_by(
+        &self,
+        number: u64,
+        create: impl FnOnce(&Context) -> Result<Group, Error> + Send + 'static,
+    ) -> Result<(), String> {
+        let Some(context) = self.context.clone() else { return Err("no fabric is started".into()) };
+        let joining = self.root.join(self.groups.len())?;
+        let events = self.root.events.clone();
         let join = move || {
-            let joined = context.create_group_with(settings, member);
+            let joined = create(&context);
             drop(joining);
             // Fails only if the session has ended.
             let _ = events.send(Event::Joined(number, joined));
@@ -159,7 +204,7 @@ impl Effects for Io<'_> {
     type Group = Group;
 
     fn add_group(&mut self, number: u64, group: Group) {
-        self.groups.insert(number, group);
+        self.groups.insert(number, Arc::new(group));
     }
 
     fn remove_group(&mut self, number: u64) {
@@ -238,7 +283,7 @@ impl Effects for Io<'_> {
         let deferred = Deferred::default();
         let copy = Copy { region, has: Arc::default(), bytes, in_place, deferred };
         let is_complete = copy.add_all(has);
-        self.copy = Some(HashedCopy { copy, _hasher: hasher });
+        self.copy = Some(HashedCopy { copy, _hasher: Some(hasher) });
         self.root.settings.reception.stepped();
         Ok(is_complete)
     }
@@ -264,6 +309,10 @@ impl Effects for Io<'_> {
         let events = self.root.events.clone();
         let notify = move |event| drop(events.send(Event::Group(event)));
         match (&self.copy, &mut self.listing) {
+            (Some(_), _) if self.links.is_some() => {
+                let settings = start.link_settings().map_err(|error| error.to_string())?;
+                self.join_by(start.group.number, move |context| context.create_group(settings))
+            }
             (Some(hashed), _) => {
                 let member = Member::new(&start, hashed.copy.clone(), notify);
                 self.start_joining(&start, member)
@@ -279,8 +328,11 @@ impl Effects for Io<'_> {
     }
 
     fn send_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), Error> {
-        match (self.groups.get(&number), &self.copy) {
-            (Some(group), Some(HashedCopy { copy, .. })) => {
+        match (self.groups.get(&number), &self.copy, &mut self.links) {
+            (Some(group), Some(HashedCopy { copy, .. }), Some(links)) => {
+                links.send(group, copy, ranges, self.root.events.clone())
+            }
+            (Some(group), Some(HashedCopy { copy, .. }), None) => {
                 send_ranges(group, &copy.region, ranges)
             }
             _ => Ok(()),
@@ -288,9 +340,15 @@ impl Effects for Io<'_> {
     }
 
     fn await_close(&mut self, number: u64) {
-        if let Some(group) = self.groups.get(&number) {
+        let Some(group) = self.groups.get(&number) else { return };
+        match (&mut self.links, &self.copy) {
+            (Some(links), Some(HashedCopy { copy, .. })) => {
+                if let Err(error) = links.receive(group, copy, self.root.events.clone()) {
+                    group.abort(&error.to_string());
+                }
+            }
             // A group that has failed already reports that by an event.
-            let _ = group.start_close();
+            _ => drop(group.start_close()),
         }
     }
 
@@ -304,17 +362,34 @@ impl Effects for Io<'_> {
         Err(ReceiveError::System("the root announced a message of a stream".into()))
     }
 
+    fn add_chunks(&mut self, digests: ChunkDigests) -> Result<(), ReceiveError> {
+        let chunking = Chunking::of(self.offer.manifest.bytes);
+        match &self.links {
+            Some(links) => links.add_digests(chunking, digests),
+            None => Err(ReceiveError::System(UNEXPECTED_CHUNKS.into())),
+        }
+    }
+
     fn written_digest(&self) -> Option<blake3::Hash> {
         None
     }
 
     fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         self.root.settings.reception.verified(proof.digest());
-        self.end_all();
-        match self.target.take() {
-            Some(target) => Ok(Some(target.publish(proof)?)),
-            None => Err(ReceiveError::System("there is no target".into())),
+        self.end_groups();
+        let target = self.target.take();
+        let target = target.ok_or_else(|| ReceiveError::System("there is no target".into()))?;
+        let (published, path) = (target.to_be_read(), target.path().to_owned());
+        let was_there = target.publish(proof)?;
+        self.root.settings.reception.published(path);
+        match self.root.settings.shares() {
+            // Not able to share is no failure.
+            Some(_) => {
+                self.share(&published).unwrap_or_else(|error| tracing::warn!(%error, "sharing"))
+            }
+            None => self.context = None,
         }
+        Ok(Some(was_there))
     }
 
     fn peak_resident_bytes(&self) -> Option<u64> {

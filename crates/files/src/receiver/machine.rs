@@ -21,6 +21,9 @@ use crate::{
     stream_message::StreamMessage,
 };
 
+/// The error for digests of chunks in a session that fetches nothing.
+pub(super) const UNEXPECTED_CHUNKS: &str = "the root sent digests of parts of what is not fetched";
+
 /// Carries out what a session decides. An error ends the session.
 pub trait Effects {
     /// A group that was joined.
@@ -70,6 +73,10 @@ pub trait Effects {
     fn abort(&mut self, group: u64, reason: &str);
     /// The root has announced a message of a stream. Errors: this is no stream; the message does not follow.
     fn announce(&mut self, message: StreamMessage) -> Result<(), ReceiveError>;
+    /// Adds the root's digests of chunks of what is fetched. Errors: nothing is fetched; it has no such chunks.
+    fn add_chunks(&mut self, _digests: ChunkDigests) -> Result<(), ReceiveError> {
+        Err(ReceiveError::System(UNEXPECTED_CHUNKS.into()))
+    }
     /// The digest of what is written out of a stream; of a copy nothing, since it completes with
     /// [`super::Event::OwnDigest`].
     fn written_digest(&self) -> Option<blake3::Hash>;
@@ -182,6 +189,7 @@ impl ReceiverMachine {
                 self.leave(effects, group)?;
             }
             ToReceiver::Announce(message) if self.is_receiving => effects.announce(message)?,
+            ToReceiver::Chunks(digests) if self.is_receiving => effects.add_chunks(digests)?,
             ToReceiver::Digest { digest } if self.is_receiving => {
                 self.own_digest = effects.written_digest().or(self.own_digest);
                 self.root_digest = Some(blake3::Hash::from_bytes(digest));

@@ -19,11 +19,16 @@ mod dispatch;
 mod error;
 #[doc(hidden)]
 mod event;
+#[cfg(test)]
+mod evil;
 mod gathering;
 #[cfg(test)]
 mod hostile_roots;
+#[cfg(test)]
+mod hostile_servers;
 mod io;
 mod limits;
+mod link;
 #[doc(hidden)]
 mod listing;
 mod listings;
@@ -64,4 +69,4 @@ pub use output::Output;
 pub use placement::Placement;
 pub use reception::{Reception, Record};
 pub use serve::{serve, serve_with};
-pub use settings::ReceiverSettings;
+pub use settings::{Fetch, ReceiverSettings};

@@ -2,6 +2,7 @@
 
 use std::{
     mem,
+    path::PathBuf,
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -21,6 +22,9 @@ pub struct Reception {
     /// In bytes; a step counts as [`PROGRESS_BYTES`].
     progress: AtomicU64,
     ended: OnceLock<String>,
+    published: OnceLock<PathBuf>,
+    /// Bytes of the object that are in place.
+    received: AtomicU64,
     record: Mutex<Record>,
 }
 
@@ -50,6 +54,21 @@ impl Reception {
         let _ = self.ended.set(reason.to_owned());
     }
 
+    /// The path of the copy, once it is published. The session may go on after that ([`super::Fetch::shares`]).
+    pub fn published_path(&self) -> Option<&PathBuf> {
+        self.published.get()
+    }
+
+    /// Bytes of the object that are in place, of [`Record::bytes`].
+    pub fn received_bytes(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Length of the object, once it was offered.
+    pub fn offered_bytes(&self) -> Option<u64> {
+        self.lock().bytes
+    }
+
     /// What is known so far; the notes are taken.
     pub fn take_record(&self) -> Record {
         let mut record = self.lock();
@@ -74,6 +93,14 @@ impl Reception {
     pub(super) fn offered(&self, destination: &str, bytes: Option<u64>) {
         let mut record = self.lock();
         (record.destination, record.bytes) = (Some(shortened(destination)), bytes);
+    }
+
+    pub(super) fn published(&self, path: PathBuf) {
+        let _ = self.published.set(path);
+    }
+
+    pub(super) fn received(&self, bytes: u64) {
+        self.received.store(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn written(&self, bytes: u64) {

@@ -14,14 +14,18 @@ use rdmc::{Context, ContextSettings, Error, Fabric, Group, Protection};
 use session::{Channel, Deadline};
 
 use super::{
-    backlog::Backlog, error::ReceiveError, event, limits::RootLimits, reception::Reception,
-    settings::ReceiverSettings,
+    backlog::Backlog,
+    error::ReceiveError,
+    event,
+    limits::RootLimits,
+    reception::Reception,
+    settings::{Fetch, ReceiverSettings},
 };
 use crate::{
     connect::is_same_end,
     control::{Control, FAILURE_DEADLINE},
     group_terms::GroupTerms,
-    messages::{Introduction, Terms, ToReceiver, ToRoot, join_predicate},
+    messages::{Introduction, Terms, ToReceiver, ToRoot, Wanted, join_predicate},
     ports::start_at,
     reason::shortened,
 };
@@ -96,9 +100,12 @@ impl<'a> RootLink<'a> {
 
     /// Who this receiver is.
     pub(super) fn introduction(&self) -> Introduction {
-        let ReceiverSettings { host, names, token, .. } = self.settings;
+        let ReceiverSettings { host, names, token, fetch, .. } = self.settings;
         let (host, names, token) = (host.clone(), names.clone(), token.clone());
-        Introduction { host, names, address: self.local, token }
+        let wanted =
+            |fetch: &Fetch| Wanted { path: fetch.path.clone(), shares: fetch.shares.is_some() };
+        let wants = fetch.as_ref().map(wanted);
+        Introduction { host, names, address: self.local, token, wants }
     }
 
     /// Before anything else of an offer. Errors: terms that this receiver does not accept.

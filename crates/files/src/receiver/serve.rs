@@ -86,6 +86,7 @@ fn serve_any(
     root.disconnect();
     outcome.map(|done| match done {
         Done::Published(path) => path,
+        Done::Shared(path) => Some(path),
         Done::Gathered => None,
     })
 }
@@ -94,6 +95,8 @@ fn serve_any(
 enum Done {
     /// The root still has to read that; the path of a file.
     Published(Option<PathBuf>),
+    /// The same, and others that wanted the copy have got it.
+    Shared(PathBuf),
     Gathered,
 }
 
@@ -141,10 +144,13 @@ fn session(
         .spawn(move || heartbeat.run(&ended))
         .map_err(|error| ReceiveError::System(format!("cannot start a thread: {error}")))?;
     match request {
+        ToReceiver::Stream(_) | ToReceiver::Gather(_) if root.settings.fetch.is_some() => {
+            Err(ReceiveError::Refused("the server offers something else than a file".into()))
+        }
         ToReceiver::Offer(_) if root.settings.output.is_some() => Err(ReceiveError::Refused(
             "this receiver takes only a stream, which it writes to its output: `rdmc push -` sends one".into(),
         )),
-        ToReceiver::Offer(offer) => replicate(root, *offer).map(|path| Done::Published(Some(path))),
+        ToReceiver::Offer(offer) => replicate(root, *offer),
         ToReceiver::Stream(offer) => receive_stream(root, &offer, kept).map(Done::Published),
         ToReceiver::Gather(terms) => {
             gathering::take_part(root, &terms, kept, application).map(|()| Done::Gathered)
@@ -153,7 +159,8 @@ fn session(
     }
 }
 
-fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError> {
+fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<Done, ReceiveError> {
+    let offer = root.settings.accept(offer)?;
     let listing = offer.tree.as_ref();
     let listing =
         listing.map(|tree| Listing::offered(tree, &root.settings.listings)).transpose()?;
@@ -167,7 +174,7 @@ fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError>
     let mut io = Io::new(root, offer, listing);
     let mut path = None;
     let mut reported_at = Instant::now();
-    let outcome = receive(root, &mut io, bytes, comes, |io| {
+    let mut poll = |io: &mut Io<'_>| {
         path = path.take().or_else(|| io.path());
         io.accept_deferred()?;
         if reported_at.elapsed() >= WAITS_INTERVAL {
@@ -175,9 +182,21 @@ fn replicate(root: &RootLink<'_>, offer: Offer) -> Result<PathBuf, ReceiveError>
             io.report_waits()?;
         }
         Ok(None)
+    };
+    let outcome = receive(root, &mut io, bytes, comes, &mut poll);
+    let outcome = outcome.map(|mut session| {
+        if let Some(shares) = root.settings.shares() {
+            // The copy is published, whatever happens now.
+            let shared = share(root, &mut io, &mut session, shares);
+            shared.unwrap_or_else(|error| tracing::debug!(%error, "sharing ends"));
+        }
     });
     io.close(outcome.as_ref().err().is_some_and(ReceiveError::keeps_partial));
-    outcome.map(|()| path.unwrap_or_default())
+    let path = path.unwrap_or_default();
+    outcome.map(|()| match root.settings.shares() {
+        Some(_) => Done::Shared(path),
+        None => Done::Published(Some(path)),
+    })
 }
 
 /// Errors: [`ReceiveError::Stream`].
@@ -188,7 +207,7 @@ fn receive_stream(
 ) -> Result<Option<PathBuf>, ReceiveError> {
     root.settings.reception.offered(&offer.destination, None);
     let mut io = StreamIo::new(root, offer, context);
-    let outcome = receive(root, &mut io, u64::MAX, ListingComes::Not, StreamIo::poll);
+    let outcome = receive(root, &mut io, u64::MAX, ListingComes::Not, StreamIo::poll).map(drop);
     let path = io.path.take();
     root.settings.reception.written(root.received_bytes.load(Ordering::Relaxed));
     outcome.map(|()| path).map_err(|cause| {
@@ -206,7 +225,7 @@ fn receive<E: Effects<Group = Group>>(
     bytes: u64,
     listing: ListingComes,
     mut poll: impl FnMut(&mut E) -> Result<Option<Event>, ReceiveError>,
-) -> Result<(), ReceiveError> {
+) -> Result<ReceiverMachine, ReceiveError> {
     let mut session = ReceiverMachine::begin(effects, bytes, listing)?;
     loop {
         let event = match poll(effects)? {
@@ -216,7 +235,29 @@ fn receive<E: Effects<Group = Group>>(
         if let Some(event) = event
             && handle(&mut session, effects, event)?
         {
-            return Ok(());
+            return Ok(session);
+        }
+    }
+}
+
+/// Sends a published copy to others for this long, and then until the root needs it no more. Errors: why it ends early.
+fn share(
+    root: &RootLink<'_>,
+    io: &mut Io<'_>,
+    session: &mut ReceiverMachine,
+    shares: Duration,
+) -> Result<(), ReceiveError> {
+    let until = Deadline::after(shares);
+    let mut is_leaving = false;
+    loop {
+        if !is_leaving && until.left().is_zero() {
+            is_leaving = true;
+            root.send(&ToRoot::Leaving)?;
+        }
+        match root.next_in_time()? {
+            Some(Event::Root(Ok(ToReceiver::Finish))) => return Ok(()),
+            Some(event) => drop(handle(session, io, event)?),
+            None => {}
         }
     }
 }
@@ -237,6 +278,7 @@ impl Heartbeat {
         let (mut reported, mut received) = (0, 0);
         while ended.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
             let bytes = self.bytes.load(Ordering::Relaxed);
+            self.reception.received(bytes);
             self.reception.advanced(bytes.saturating_sub(mem::replace(&mut received, bytes)));
             let mut sent = self.control.send(&ToRoot::Progress { bytes });
             let worked = self.worked.load(Ordering::Relaxed);

@@ -3,17 +3,29 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, atomic::AtomicBool},
+    time::Duration,
 };
 
 use plan::size;
 use rdmc::Secret;
 
-use crate::switch_control::SwitchControl;
+use crate::{messages::Offer, switch_control::SwitchControl};
 
 use super::{
     error::ReceiveError, limits::RootLimits, listings::Listings, output::Output,
     placement::Placement, reception::Reception,
 };
+
+/// What a receiver fetches from a server ([`crate::Server`]).
+#[derive(Clone, Debug)]
+pub struct Fetch {
+    /// Its path there: in one of the directories that it serves.
+    pub path: String,
+    /// Where its copy goes here, whatever the server says.
+    pub destination: String,
+    /// For how long it sends the published copy to others that want it; then until those to which it sends have it.
+    pub shares: Option<Duration>,
+}
 
 /// Settings of a receiver.
 #[derive(Clone, Debug)]
@@ -28,6 +40,8 @@ pub struct ReceiverSettings {
     /// To which address this receiver has connected to join a push of a root that a secret alone authenticates: that root's end of the
     /// connection has to be there. `None`: any peer that has authenticated is the root.
     pub root: Option<SocketAddr>,
+    /// It fetches from a server, to which it has connected, and accepts nothing else.
+    pub fetch: Option<Fetch>,
     /// Which destinations it accepts.
     pub placement: Placement,
     /// Where a stream goes instead of a file; files are refused then.
@@ -54,6 +68,7 @@ impl ReceiverSettings {
             names: Vec::new(),
             token: None,
             root: None,
+            fetch: None,
             placement,
             output: None,
             bytes_max: None,
@@ -63,6 +78,31 @@ impl ReceiverSettings {
             reception: Arc::default(),
             stop: Arc::default(),
         }
+    }
+
+    /// For how long it sends its published copy to others.
+    pub(super) fn shares(&self) -> Option<Duration> {
+        self.fetch.as_ref().and_then(|fetch| fetch.shares)
+    }
+
+    /// What it accepts of an offer: of a server only what it has asked for, and where it wants that.
+    ///
+    /// Errors: it fetches and this is something else, or the other way round.
+    pub(super) fn accept(&self, mut offer: Offer) -> Result<Offer, ReceiveError> {
+        let refuse = |what: &str| Err(ReceiveError::Refused(what.to_owned()));
+        let Some(fetch) = &self.fetch else {
+            return match offer.by_links {
+                true => refuse("the root offers what nobody has asked for: use `rdmc fetch`"),
+                false => Ok(offer),
+            };
+        };
+        let tree = offer.tree.as_ref();
+        let changes_others = tree.is_some_and(|tree| tree.deletion.is_some() || tree.atomic);
+        if !offer.by_links || offer.dry_run || changes_others {
+            return refuse("the server offers something else than what was asked for");
+        }
+        offer.destination.clone_from(&fetch.destination);
+        Ok(offer)
     }
 
     /// Errors: more than this receiver accepts.

@@ -16,7 +16,7 @@ use super::{
     membership::MemberEvent,
     root_link::{Event, RootLink},
     sink::Sink,
-    writing::{Writing, Written, lock, own_failure},
+    writing::{Writing, Written, lock},
 };
 use crate::{
     Verified,
@@ -25,6 +25,7 @@ use crate::{
     ranges::Ranges,
     resident::peak_resident_bytes,
     resume::ChunkDigests,
+    sending::own_failure,
     stream_message::StreamMessage,
 };
 

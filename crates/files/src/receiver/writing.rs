@@ -13,7 +13,7 @@ use std::{
 };
 
 use plan::size;
-use rdmc::{Error, Failure, FailureKind, Group, GroupSettings};
+use rdmc::{Error, Failure, Group};
 
 use super::{
     announced::{Announced, Found},
@@ -25,6 +25,7 @@ use super::{
 use crate::{
     control::Control,
     messages::{ALTERED, ToRoot},
+    sending::own_failure,
     stream_message::PIECE_BYTES,
 };
 
@@ -153,17 +154,5 @@ impl Writing {
     /// The failure of the group, of which a call has failed.
     fn failure(&self, error: &dyn std::fmt::Display) -> Failure {
         self.group.failure().unwrap_or_else(|| own_failure(self.group.settings(), error))
-    }
-}
-
-/// The failure of a group that this member ends.
-pub(super) fn own_failure(settings: &GroupSettings, reason: &dyn std::fmt::Display) -> Failure {
-    Failure {
-        group: settings.number,
-        member: None,
-        reporter: settings.rank,
-        kind: FailureKind::Application,
-        detail: reason.to_string(),
-        delivered: 0,
     }
 }

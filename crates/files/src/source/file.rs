@@ -188,6 +188,15 @@ impl FileSource {
         hash::probe(&self.file, self.manifest.bytes).map_err(|error| self.read_error(error))
     }
 
+    /// The BLAKE3 digest of a part of the contents. Errors: as [`FileSource::digest`].
+    pub(super) fn digest_part(
+        &self,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<blake3::Hash, SourceError> {
+        self.digest_range(part, stop).map_err(|error| self.read_error(error))
+    }
+
     fn digest_range(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<blake3::Hash> {
         let ahead = ReadAhead::default();
         let read = |into: &mut [u8], at| ahead.read_exact(&self.file, (0, range.1), into, at);

@@ -321,6 +321,20 @@ impl Source {
         }
     }
 
+    /// The BLAKE3 digest of a part of all contents. Blocks while it reads that.
+    ///
+    /// Errors: unreadable, or changed; stopped.
+    pub(crate) fn digest_part(
+        &self,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<blake3::Hash, SourceError> {
+        match &self.contents {
+            Contents::File(file) => file.digest_part(part, stop),
+            Contents::Tree(tree) => tree.digest_range(part, stop),
+        }
+    }
+
     /// The error for two reads with different digests.
     pub(crate) fn differs(&self) -> SourceError {
         match &self.contents {

@@ -344,7 +344,7 @@ impl TreeSource {
         SourceError::Changed { path: self.path.clone(), what }
     }
 
-    fn digest_range(
+    pub(super) fn digest_range(
         &self,
         range: ByteRange,
         stop: &AtomicBool,

@@ -95,6 +95,7 @@ impl World<'_> {
         let lacks =
             |host: &HostScenario| host.partial_percent < 100 && host.kept_files.len() < files;
         let is_judged = self.scenario.stream.is_none()
+            && !self.scenario.serves
             && self.facts.pushes == 1
             && self.facts.faults.is_empty()
             // A group for the listing may fail by a firewall.

@@ -61,6 +61,11 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
             host.faults.disk_fails_ns = Some(dice.magnitude(MS, 30 * S));
         }
     }
+    if dice.percent(15) {
+        draw_fetch(&mut dice, &mut scenario);
+        draw_firewalls(&mut dice, &mut scenario);
+        return scenario;
+    }
     match dice.below(4) {
         0 => draw_stream(&mut dice, &mut scenario),
         1 => draw_tree(&mut dice, &mut scenario),
@@ -115,6 +120,23 @@ fn draw_tree(dice: &mut Dice, scenario: &mut PushScenario) {
     }
     scenario.files = ends;
     scenario.listing_bytes = if dice.percent(50) { dice.magnitude(1, scenario.bytes) } else { 0 };
+}
+
+/// Makes hosts fetch the object: all come by themselves, some share what they have, and some lie.
+fn draw_fetch(dice: &mut Dice, scenario: &mut PushScenario) {
+    scenario.serves = true;
+    (scenario.retries, scenario.rate_min_percent) = (0, 0);
+    let apart_ns = dice.magnitude(MS, 20 * S);
+    for host in &mut scenario.hosts {
+        (host.joins, host.is_absent) = (true, false);
+        host.start_ns = dice.magnitude(MS, apart_ns);
+        host.shares_ns = dice.percent(40).then(|| dice.magnitude(MS, 30 * S));
+        host.faults.lies = dice.percent(5);
+    }
+    if dice.percent(25) {
+        draw_tree(dice, scenario);
+        scenario.listing_bytes = 0;
+    }
 }
 
 /// Makes the object a stream.

@@ -103,6 +103,9 @@ impl World<'_> {
             | Event::Closed { group } => *group,
             _ => 0,
         };
+        if self.scenario.serves {
+            return self.link_event(index, number, event);
+        }
         let process = &mut self.processes[index];
         let Some(receiver) = &mut process.receiver else {
             match event {
@@ -153,7 +156,7 @@ impl World<'_> {
     }
 
     /// Passes on what callbacks have reported.
-    fn take_news(&mut self, index: usize) {
+    pub(super) fn take_news(&mut self, index: usize) {
         let Some(receiver) = &mut self.processes[index].receiver else { return };
         let news: Vec<MemberEvent> = receiver.news.receiver.try_iter().collect();
         let mut again = 0;
@@ -204,11 +207,12 @@ impl World<'_> {
     pub(super) fn begin_join(&mut self, index: usize, start: Start) -> Result<(), String> {
         let settings = match self.scenario.stream {
             Some(_) => start.stream_settings(),
+            None if self.scenario.serves => start.link_settings(),
             None => start.group.settings(),
         };
         let settings = settings.map_err(|error| error.to_string())?;
         let mut settings = GroupSettings::try_from(&settings).map_err(|error| error.to_string())?;
-        let is_file = self.scenario.stream.is_none();
+        let is_file = self.scenario.stream.is_none() && !self.scenario.serves;
         settings.report_blocks = self.processes[index].receiver.is_some() && is_file;
         let group = start.group.number;
         let joining = Joining { start, settings, links: BTreeMap::new(), is_complete: false };
@@ -275,7 +279,9 @@ impl World<'_> {
         let Joining { start, settings, links, .. } = joining;
         let Some(engine) = &mut process.engine else { return };
         let created = engine.create(settings, links.into_iter().collect());
-        if let (Ok(()), Some(receiver)) = (&created, &mut process.receiver) {
+        if let (Ok(()), Some(receiver), false) =
+            (&created, &mut process.receiver, self.scenario.serves)
+        {
             let news = receiver.news.sender.clone();
             let notify = move |what| drop(news.send(what));
             let member: Option<Box<dyn Application>> = match (&receiver.copy, &receiver.listing.1) {
@@ -292,6 +298,9 @@ impl World<'_> {
             if receiver.has_failed_disk {
                 self.disk_fails(index);
             }
+        }
+        if created.is_ok() && self.scenario.serves {
+            self.processes[index].links.entry(group).or_default();
         }
         if created.is_ok() && self.scenario.stream.is_some() {
             self.begin_stream_group(index, &start);
@@ -328,6 +337,12 @@ impl World<'_> {
         let process = &mut self.processes[index];
         process.is_over = true;
         process.standing.clear();
+        self.end_groups(index);
+    }
+
+    /// Ends all groups, and takes no more of them.
+    pub(super) fn end_groups(&mut self, index: usize) {
+        let process = &mut self.processes[index];
         for (_, joining) in std::mem::take(&mut process.joinings) {
             joining.links.into_values().for_each(|link| self.network.discard(link));
         }

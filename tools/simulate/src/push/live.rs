@@ -86,6 +86,8 @@ impl World<'_> {
             | Due::Hashed(process)
             | Due::Stored(process)
             | Due::Digest(process, _)
+            | Due::Chunks(process, _)
+            | Due::Shared(process)
             | Due::Read(process)
             | Due::Written(process)
             | Due::Looked(process, _)
@@ -128,6 +130,8 @@ impl World<'_> {
                 self.note(root, Note::Checked(line, right));
             }
             Due::Digest(process, ranges) => self.note(process, Note::Digest(ranges)),
+            Due::Chunks(process, digests) => self.note(process, Note::Chunks(digests)),
+            Due::Shared(process) => self.stop_sharing(process),
             Due::Read(process) => self.read_stream(process),
             Due::Written(process) => self.write_stream(process),
             Due::Looked(process, is_same) => self.note(process, Note::Looked(is_same)),
@@ -171,6 +175,9 @@ impl World<'_> {
         self.report_work(index);
         self.report_waited(index);
         self.accept_deferred(index);
+        if self.scenario.serves {
+            self.take_chunks(index);
+        }
         self.plan(self.now_ns() + PROGRESS_NS, Due::Progress(index));
     }
 
@@ -320,7 +327,7 @@ impl World<'_> {
         }) && !self.is_start_planned()
     }
 
-    fn is_start_planned(&self) -> bool {
+    pub(super) fn is_start_planned(&self) -> bool {
         let is_start = |due: &Due| matches!(due, Due::Start { .. });
         !self.root.is_closed && self.agenda.until(u64::MAX).any(is_start)
     }

@@ -13,6 +13,8 @@ mod facts;
 mod groups;
 mod inject;
 mod line;
+mod link_end;
+mod links;
 mod live;
 mod many;
 mod planted;

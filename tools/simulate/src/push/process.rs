@@ -8,12 +8,12 @@ use std::{
 
 use engine::GroupSettings;
 use files::machines::{
-    Copy, MemberEvent, Ranges, ReceiverMachine, Start, StreamPart, ToReceiver, ToRoot,
+    ChunkDigests, Copy, MemberEvent, Ranges, ReceiverMachine, Start, StreamPart, ToReceiver, ToRoot,
 };
 use rdmc::{Application, Error, Failure, Region};
 use transport_sim::SimLink;
 
-use super::{storage::Device, stream_end::StreamEnd};
+use super::{link_end::Link, storage::Device, stream_end::StreamEnd};
 use crate::node::{MemberEngine, Watch};
 
 /// One process of rdmc at a machine. Its index is also its number in the simulated network.
@@ -28,6 +28,8 @@ pub(super) struct Process {
     pub(super) stores_until_ns: Option<u64>,
     pub(super) watch: Watch,
     pub(super) joinings: BTreeMap<u64, Joining>,
+    /// Links that are joined, by their groups.
+    pub(super) links: BTreeMap<u64, Link>,
     /// Groups that were created, as far as the decision thread was notified.
     pub(super) standing: BTreeSet<u64>,
     pub(super) inbox: VecDeque<Note>,
@@ -61,6 +63,8 @@ pub(super) enum Note {
     },
     Checked(usize, Ranges),
     Digest(Ranges),
+    /// Further chunks were read that hosts lack.
+    Chunks(ChunkDigests),
     Read(std::io::Result<StreamPart>),
     /// The source was looked at again: whether it was as before.
     Looked(bool),
@@ -96,6 +100,10 @@ pub(super) struct Receiver {
     pub(super) members: BTreeMap<u64, Box<dyn Application>>,
     /// What has come of the listing of a tree from the root, and where a group puts it.
     pub(super) listing: (Vec<u8>, Option<Region>),
+    /// The root's digests of chunks of what it fetches.
+    pub(super) digests: BTreeMap<u32, [u8; 32]>,
+    /// It has published, and sends its copy to others.
+    pub(super) is_sharing: bool,
     /// What it has of a stream.
     pub(super) stream: StreamEnd,
     pub(super) news: News,

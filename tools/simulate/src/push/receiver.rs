@@ -11,7 +11,7 @@ use files::{
     machines::{
         ChunkDigests, Copy, CopyDigest, Deferred, FAILURE_DEADLINE, Introduction, ListingComes,
         Offer, Ranges, ReceiverEffects, ReceiverEvent, ReceiverMachine, Start, StreamMessage,
-        StreamOffer, Terms, ToReceiver, ToRoot, TreeOffer, WaitedFor, first, handle,
+        StreamOffer, Terms, ToReceiver, ToRoot, TreeOffer, WaitedFor, Wanted, first, handle,
     },
     receiver::ReceiveError,
 };
@@ -64,7 +64,9 @@ impl World<'_> {
         self.lines.push(Line::new(root, index, host));
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let (host_name, names, token) = (name(host), Vec::new(), None);
-        let hello = ToRoot::Hello(Introduction { host: host_name, names, address, token });
+        let shares = self.scenario.hosts[host].shares_ns.is_some();
+        let wants = self.scenario.serves.then(|| Wanted { path: "object".into(), shares });
+        let hello = ToRoot::Hello(Introduction { host: host_name, names, address, token, wants });
         self.send_word(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + PROGRESS_NS, Due::Progress(index));
         let fails_ns = self.scenario.hosts[host].faults.disk_fails_ns;
@@ -117,7 +119,9 @@ impl World<'_> {
             relayed: relays_listing.then(|| *blake3::hash(&listing).as_bytes()),
             ..TreeOffer::default()
         });
-        let offer = Offer { manifest, tree, kept, destination, probe, has_holes, dry_run, terms };
+        let by_links = self.scenario.serves;
+        let offer =
+            Offer { manifest, tree, kept, destination, probe, has_holes, dry_run, by_links, terms };
         self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(Box::new(offer))));
         if !relays_listing {
             self.send_listing(line);
@@ -171,12 +175,39 @@ impl World<'_> {
                 }
                 match outcome {
                     Ok(false) => {}
-                    Ok(true) => self.end_session(index, None),
+                    Ok(true) => self.end_or_share(index),
+                    // The copy is published.
+                    Err(_) if self.is_sharing(index) => self.end_session(index, None),
                     Err(error) => self.end_session(index, Some(&error)),
                 }
             }
         }
         self.look(index);
+    }
+
+    fn is_sharing(&self, index: usize) -> bool {
+        self.processes[index].receiver.as_ref().is_some_and(|receiver| receiver.is_sharing)
+    }
+
+    /// The copy is published.
+    fn end_or_share(&mut self, index: usize) {
+        let Some(shares_ns) = self.host_of(index).shares_ns else {
+            return self.end_session(index, None);
+        };
+        self.plan(self.now_ns() + shares_ns, Due::Shared(index));
+        if let Some(receiver) = &mut self.processes[index].receiver {
+            receiver.is_sharing = true;
+        }
+    }
+
+    /// A host has sent its copy to others for long enough.
+    pub(super) fn stop_sharing(&mut self, index: usize) {
+        if self.processes[index].is_over || !self.is_sharing(index) {
+            return;
+        }
+        if let Some(receiver) = &self.processes[index].receiver {
+            self.send_word(receiver.line, Way::ToRoot, Word::ToRoot(ToRoot::Leaving));
+        }
     }
 
     /// Ends the session: sends a last message, and releases all resources.
@@ -190,7 +221,9 @@ impl World<'_> {
         let line = receiver.line;
         receiver.keeps = Some(error.is_some_and(ReceiveError::keeps_partial));
         let last_message = error.and_then(ReceiveError::last_message);
-        receiver.is_leaving = error.is_none() || last_message.is_some();
+        // The root knows that one that shares has published.
+        let must_linger = error.is_none() && !receiver.is_sharing;
+        receiver.is_leaving = must_linger || last_message.is_some();
         let is_leaving = receiver.is_leaving;
         self.close_engine(index);
         if let Some(word) = last_message {
@@ -319,6 +352,13 @@ impl AtHost<'_, '_> {
             _ => return Ok(false),
         };
         if let Some(session) = session {
+            // The root needs a host that shares no more.
+            if let ReceiverEvent::Root(Ok(ToReceiver::Finish)) = event
+                && self.receiver().is_sharing
+            {
+                let address = address(0, self.world.root.process);
+                return Err(ReceiveError::Root(Error::Peer { address, cause: "finished".into() }));
+            }
             return handle(session, self, event);
         }
         match first(event)? {
@@ -507,6 +547,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
     }
 
     fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error> {
+        if self.world.scenario.serves {
+            self.world.send_in_link(self.index, group, ranges);
+            return Ok(());
+        }
         let has = self.has();
         if !ranges.iter().all(|range| has.covers(range)) {
             let machine = self.world.processes[self.index].machine;
@@ -517,6 +561,9 @@ impl ReceiverEffects for AtHost<'_, '_> {
     }
 
     fn await_close(&mut self, group: u64) {
+        if self.world.scenario.serves {
+            return self.world.receive_in_link(self.index, group);
+        }
         if let Some(engine) = &mut self.world.processes[self.index].engine {
             // A group that has ended reports that itself.
             let _ = engine.close(group);
@@ -534,6 +581,12 @@ impl ReceiverEffects for AtHost<'_, '_> {
         self.world.announce(self.index, message).map_err(ReceiveError::System)
     }
 
+    fn add_chunks(&mut self, ChunkDigests(digests): ChunkDigests) -> Result<(), ReceiveError> {
+        self.receiver().digests.extend(digests);
+        self.world.take_chunks(self.index);
+        Ok(())
+    }
+
     fn written_digest(&self) -> Option<blake3::Hash> {
         let receiver = self.world.processes[self.index].receiver.as_ref();
         receiver.filter(|_| self.is_stream()).map(|receiver| receiver.stream.digest())
@@ -542,7 +595,10 @@ impl ReceiverEffects for AtHost<'_, '_> {
     fn publish(&mut self, _proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
         self.work(self.world.host_of(index).disk_ns);
-        self.world.close_engine(index);
+        match self.world.host_of(index).shares_ns {
+            Some(_) => self.world.end_groups(index),
+            None => self.world.close_engine(index),
+        }
         if self.is_stream() {
             self.world.publish_stream(index);
             return Ok(Some(false));

@@ -19,7 +19,7 @@ use super::{
     canary::PushCanary,
     facts::Injected,
     line::{Way, Word},
-    process::{Note, address},
+    process::{Note, Process, address},
     scenario::Fault,
     seats::Seat,
     settings::name,
@@ -76,7 +76,8 @@ impl<'a> World<'a> {
         let mut stage = AtRoot { world: self };
         step(&mut core, &mut stage, now, next);
         let linger = linger_timeout(&core, &stage).unwrap_or_default();
-        let outcome = core.is_over().then(|| core.outcome());
+        let is_over = core.is_over() && !self.serves_on();
+        let outcome = is_over.then(|| core.outcome());
         let next = core.deadline().map(|at| at.as_nanos() as u64 + self.root.began_ns);
         self.root.core = Some(core);
         if let Some(outcome) = outcome {
@@ -87,6 +88,22 @@ impl<'a> World<'a> {
             self.root.deadline_ns = Some(at_ns);
             self.plan(at_ns.max(self.now_ns()), Due::RootDeadline(self.root.process));
         }
+    }
+
+    /// Whether a server waits for hosts.
+    fn serves_on(&mut self) -> bool {
+        let stands_still = |machine: usize| self.machines[machine].held_until_ns == u64::MAX;
+        let is_left = |process: &Process| {
+            process.receiver.is_some() && !process.is_gone() && !stands_still(process.machine)
+        };
+        let serves = self.scenario.serves
+            && (self.is_start_planned()
+                || self.processes.iter().any(is_left)
+                || !self.root.lines().is_empty());
+        if serves {
+            self.plan(self.now_ns() + SECOND_NS, Due::RootDeadline(self.root.process));
+        }
+        serves
     }
 
     fn end_push(&mut self, outcome: Result<(), PushError>, linger: Duration) {
@@ -178,7 +195,11 @@ impl AtRoot<'_, '_> {
             Note::Came(line) => {
                 let host = self.world.lines[line].host;
                 match self.world.scenario.hosts[host].joins {
-                    true => Some(RootEvent::JoinRequested(name(host), line)),
+                    true => {
+                        let shares = self.world.scenario.hosts[host].shares_ns.is_some();
+                        let (name, connection) = (name(host), line);
+                        Some(RootEvent::JoinRequested { name, shares, connection })
+                    }
                     false => Some(RootEvent::Connected(root.seat_of(host)?, line)),
                 }
             }
@@ -209,6 +230,7 @@ impl AtRoot<'_, '_> {
                 Some(RootEvent::Compared { host, connection, matching: Ok(right) })
             }
             Note::Digest(ranges) => Some(RootEvent::Digest(Ok(self.digests(&ranges)))),
+            Note::Chunks(digests) => Some(RootEvent::Chunks(Ok(digests))),
             Note::Looked(is_same) => {
                 Some(RootEvent::Looked(if is_same { Ok(()) } else { Err(replaced()) }))
             }
@@ -366,6 +388,21 @@ impl RootEffects for AtRoot<'_, '_> {
         Ok(())
     }
 
+    /// The chunks come one after another.
+    fn digest_chunks(&mut self, ranges: &Ranges) -> Result<(), PushError> {
+        let (cut, source) = (self.world.cut(), Arc::clone(&self.world.source));
+        let chunks: Vec<u32> = ranges.iter().flat_map(|range| cut.chunks_of(range)).collect();
+        let each_ns = self.world.scenario.digest_ns / (chunks.len() as u64).max(1);
+        for (count, chunk) in (1..).zip(chunks) {
+            let (start, end) = cut.range(chunk);
+            let digest = *blake3::hash(&source[start as usize..end as usize]).as_bytes();
+            let at_ns = self.world.now_ns() + each_ns * count;
+            let digests = ChunkDigests(vec![(chunk, digest)]);
+            self.world.plan(at_ns, Due::Chunks(self.world.root.process, digests));
+        }
+        Ok(())
+    }
+
     fn look_at_source(&mut self) -> Result<(), PushError> {
         // A name is looked at at some time between the beginning and the end.
         let most_ns = self.world.scenario.digest_ns / 4;
@@ -405,6 +442,10 @@ impl RootEffects for AtRoot<'_, '_> {
 
     fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), PushError> {
         let process = self.world.root.process;
+        if self.world.scenario.serves {
+            self.world.send_in_link(process, group, ranges);
+            return Ok(());
+        }
         if ranges.is_empty() {
             let listing = Region::from_vec(self.world.scenario.listing());
             let all = [(0, listing.len() as u64)].into_iter().collect();
@@ -523,7 +564,8 @@ impl World<'_> {
             PushEvent::Altered { host, at } => {
                 self.facts.counts.altered += 1;
                 let is_corrupt = |done: &Injected| matches!(done.what, Fault::Corrupt { .. });
-                if !self.facts.faults.iter().any(is_corrupt) {
+                let lies = self.scenario.hosts.iter().any(|host| host.faults.lies);
+                if !lies && !self.facts.faults.iter().any(is_corrupt) {
                     let what = format!("host {host} got other bytes at {at}, and none was changed");
                     self.facts.violated(what);
                 }

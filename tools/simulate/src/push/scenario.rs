@@ -47,6 +47,9 @@ pub struct PushScenario {
     /// Length of the listing of a tree, which is relayed; 0: receivers know it.
     #[serde(default)]
     pub listing_bytes: u64,
+    /// Whether hosts fetch it: they come at any time, and all join.
+    #[serde(default)]
+    pub serves: bool,
     /// How it is read, if the object is a stream.
     #[serde(default)]
     pub stream: Option<StreamPlan>,
@@ -93,6 +96,9 @@ pub struct HostFaults {
     pub differs: bool,
     /// Whether it never reports that a group has failed.
     pub is_mute: bool,
+    /// Whether it sends other bytes than it has in links.
+    #[serde(default)]
+    pub lies: bool,
     /// When its disk takes no more, since its receiver was started.
     #[serde(default)]
     pub disk_fails_ns: Option<u64>,
@@ -121,6 +127,9 @@ pub struct HostScenario {
     /// Whether the command does not name it, and it asks to join once it is started.
     #[serde(default)]
     pub joins: bool,
+    /// For how long it sends what it has fetched to others; `None` not at all.
+    #[serde(default)]
+    pub shares_ns: Option<u64>,
     /// How long its disk takes to prepare a target, and to publish it.
     pub disk_ns: u64,
     /// How long its storage takes for each read and write of a block; 0: the copy is in memory.
@@ -286,13 +295,19 @@ impl PushScenario {
     ///
     /// Errors: what is invalid.
     pub fn check(&self) -> Result<(), String> {
-        if self.hosts.iter().all(|host| host.joins)
+        if self.hosts.iter().all(|host| host.joins) != self.serves
             || self.block_bytes == 0
             || self.hosts_per_rack == 0
             || self.chunk_bytes == 0
         {
             return Err(
-                "a push needs a host that is named, and blocks and chunks of bytes".to_owned()
+                "a push needs a host that is named, unless all fetch, and blocks and chunks of bytes"
+                    .to_owned()
+            );
+        }
+        if self.serves && (self.stream.is_some() || self.listing_bytes > 0 || self.retries > 0) {
+            return Err(
+                "what is fetched is no stream, and hosts return to it as new ones".to_owned()
             );
         }
         if let Some(plan) = &self.stream

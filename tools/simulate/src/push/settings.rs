@@ -2,7 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use files::{Admission, HostPlan, PushSettings, Reach, machines::RootMachine};
+use files::{
+    Admission, HostPlan, PushSettings, Reach,
+    machines::{Chunking, RootMachine},
+};
 use rdmc::Secret;
 
 use super::scenario::PushScenario;
@@ -43,7 +46,14 @@ pub(super) fn root_machine<'a>(
     scenario: &PushScenario,
     settings: &'a PushSettings,
 ) -> RootMachine<'a> {
-    match (&scenario.stream, scenario.files.is_empty()) {
+    let is_tree = !scenario.files.is_empty();
+    if scenario.serves {
+        let (bytes, chunk_bytes) = (scenario.bytes, scenario.chunk_bytes);
+        let listing_bytes = is_tree.then_some(scenario.listing_bytes);
+        let chunking = Chunking { bytes, chunk_bytes };
+        return RootMachine::of_served(settings, chunking, listing_bytes);
+    }
+    match (&scenario.stream, !is_tree) {
         (Some(_), _) => RootMachine::of_stream(settings),
         (None, false) => RootMachine::of_tree(settings, scenario.bytes, scenario.listing_bytes),
         (None, true) => RootMachine::new(settings, scenario.bytes),

@@ -34,6 +34,8 @@ pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {
     }
     for host in 0..from.hosts.len() {
         to.with(|it| it.hosts[host].is_absent = false);
+        to.with(|it| it.hosts[host].shares_ns = None);
+        to.with(|it| it.hosts[host].faults.lies = false);
         to.with(|it| it.hosts[host].joins = false);
         to.with(|it| it.hosts[host].faults.disk_fails_ns = None);
         to.with(|it| it.hosts[host].partial_percent = 0);

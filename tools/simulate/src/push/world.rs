@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use engine::{Engine, jobs::Disks};
-use files::{PushSettings, machines::Ranges};
+use files::{
+    PushSettings,
+    machines::{ChunkDigests, Ranges},
+};
 use transport_sim::SimNet;
 
 use super::{
@@ -57,6 +60,10 @@ pub(super) enum Due {
     Checked(usize, Ranges),
     /// The root has read these ranges of the source.
     Digest(usize, Ranges),
+    /// The root has read further chunks.
+    Chunks(usize, ChunkDigests),
+    /// A host has shared its copy long enough.
+    Shared(usize),
     /// The root's reader has read once.
     Read(usize),
     /// The consumer of a stream has taken a message.

@@ -9,6 +9,7 @@ Examples:
   rdmc plan --explain --members 16 --bytes 8GiB --rate 100gbit
   rdmc plan --collective allreduce --members 32 --degree 3
   rdmc plan --collective allreduce --members 16 --bytes 4 --explain
+  rdmc plan --fetch poisson=4 --members 16 --blocks 1000 --share 1000
   rdmc plan --in-switch racks:4x2 --tor-only --sender a1 --receivers d1,a2
   rdmc plan --in-switch fat-tree:6 --members 27
   rdmc plan --in-switch topology.toml --json
@@ -26,8 +27,10 @@ A topology.toml (docs/internals/in-switch.md):
 
 /// Options of schedules and of collective operations. They exclude `--in-switch`, so options that require it must conflict with
 /// them too; otherwise the parser would not report that it is missing.
-const OF_SCHEDULES: [&str; 13] = [
+const OF_SCHEDULES: [&str; 15] = [
     "blocks",
+    "fetch",
+    "share",
     "algorithm",
     "root",
     "racks",

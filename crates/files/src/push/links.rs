@@ -1,0 +1,278 @@
+//! Who sends to whom in a session whose hosts fetch: each gets the object from one member by a link ([`crate::link`]), as
+//! [`schedule::attach`] decides.
+//!
+//! Hosts come at any time, and leave once they have published their copies. A link that breaks, or brings other bytes than the
+//! root has, is replaced; two members between which that happens again and again do not send to each other any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schedule::{Attached, ChainMember, attach};
+
+use super::{
+    effects::Effects,
+    group::PushGroup,
+    host::{Host, Step},
+    pairs::Pairs,
+    parts::Part,
+};
+use crate::{
+    messages::ToReceiver,
+    ranges::Ranges,
+    resume::{ChunkDigests, Chunking},
+};
+
+/// The most digests in one message.
+const DIGESTS_MAX: usize = 2048;
+/// How often links between two members may break before they do not send to each other any more.
+const BROKEN_MAX: u32 = 3;
+/// The same for links that bring other bytes than the root has.
+const ALTERED_MAX: u32 = 2;
+/// The reason for a host that gets other bytes than the root has from the root itself.
+const ALTERED_IN_VAIN: &str = "bytes that it received were changed in transit, also on the way from the server itself: its link, its \
+                               memory or that of the server is faulty";
+/// The reason for a host to which nobody can send.
+const CUT_OFF: &str = "neither the server nor another host that has the object can connect to it: is there a firewall between them? \
+                       see --ports";
+
+/// What is known of all links of a session.
+#[derive(Debug)]
+pub(super) struct Links {
+    chunking: Chunking,
+    /// The digests of chunks in the order in which the root has read them.
+    digests: Vec<(u32, [u8; 32])>,
+    /// What was or is being read.
+    requested: Ranges,
+    /// How many of them were sent to each host.
+    told: BTreeMap<usize, usize>,
+    /// Members that do not send to each other.
+    apart: Pairs,
+    /// How often a link from a member to a host has broken; `None` is the root.
+    broken: BTreeMap<(Option<usize>, usize), u32>,
+    /// How often it has brought other bytes.
+    altered: BTreeMap<(Option<usize>, usize), u32>,
+    /// How often a host could not join for a reason of its own.
+    own_errors: BTreeMap<usize, u32>,
+    /// To how many hosts each has sent.
+    served: BTreeMap<usize, u64>,
+}
+
+/// What links are to be begun and ended.
+#[derive(Default, Debug)]
+pub(super) struct Plan {
+    pub(super) parts: Vec<Part>,
+    /// Groups whose host has to get another sender.
+    pub(super) released: Vec<u64>,
+    /// Hosts to give up, with the reason.
+    pub(super) given_up: Vec<(usize, String)>,
+}
+
+impl Links {
+    /// For an object with this division.
+    pub(super) fn new(chunking: Chunking) -> Self {
+        Self {
+            chunking,
+            digests: Vec::new(),
+            requested: Ranges::default(),
+            told: BTreeMap::new(),
+            apart: Pairs::default(),
+            broken: BTreeMap::new(),
+            altered: BTreeMap::new(),
+            own_errors: BTreeMap::new(),
+            served: BTreeMap::new(),
+        }
+    }
+
+    /// Length of most messages.
+    pub(super) fn message_bytes(&self) -> u64 {
+        self.chunking.chunk_bytes.min(self.chunking.bytes)
+    }
+
+    /// What has to be read so that a host that has these ranges can compare what it gets; empty if it was requested before.
+    pub(super) fn request(&mut self, has: &Ranges) -> Ranges {
+        let lacking = self.lacking(has);
+        let new: Ranges = lacking.iter().flat_map(|range| self.requested.gaps(range)).collect();
+        self.requested.extend(new.iter());
+        new
+    }
+
+    /// The chunks of which a host with these ranges lacks a part.
+    fn lacking(&self, has: &Ranges) -> Ranges {
+        let missing = has.missing(self.chunking.bytes);
+        missing.iter().map(|range| self.chunking.whole(range)).collect()
+    }
+
+    /// The root has read further chunks.
+    pub(super) fn on_read(&mut self, ChunkDigests(digests): ChunkDigests) {
+        self.digests.extend(digests);
+    }
+
+    /// Sends hosts the digests that they do not have. Only to those that have been told the fabric.
+    pub(super) fn tell(&mut self, effects: &mut impl Effects, hosts: &[Host]) {
+        for (index, host) in hosts.iter().enumerate() {
+            if !matches!(host.step, Step::Starting(_) | Step::Ready) {
+                continue;
+            }
+            let told = self.told.entry(index).or_insert(0);
+            for part in self.digests[*told..].chunks(DIGESTS_MAX) {
+                effects.send_message(index, &ToReceiver::Chunks(ChunkDigests(part.to_vec())));
+                *told += part.len();
+            }
+        }
+    }
+
+    /// The links that have to begin and end, given those that there are.
+    pub(super) fn plan(&mut self, hosts: &[Host], groups: &BTreeMap<u64, PushGroup>) -> Plan {
+        let has_link = |host: usize| groups.values().any(|group| group.part.hosts.contains(&host));
+        let waits = |host: usize| {
+            hosts[host].is_ready() && !self.is_complete(&hosts[host]) && !has_link(host)
+        };
+        if !(0..hosts.len()).any(waits) {
+            return Plan::default();
+        }
+        let members = Members::new(hosts, groups);
+        let listed: Vec<ChainMember> =
+            members.hosts().map(|host| self.member(host, hosts, &members)).collect();
+        let is_apart =
+            |one: usize, other: usize| match (members.host_at(one), members.host_at(other)) {
+                (Some(one), other) | (other, Some(one)) => self.apart.has(one, other),
+                (None, None) => false,
+            };
+        let Attached { links, blocked, cut_off } = attach(&listed, is_apart);
+        let mut plan = Plan::default();
+        for (source, to) in links {
+            let (source, Some(to)) = (members.host_at(source), members.host_at(to)) else {
+                continue;
+            };
+            source.iter().for_each(|&host| *self.served.entry(host).or_insert(0) += 1);
+            let ranges = self.lacking(&hosts[to].has);
+            plan.parts.push(Part { source, hosts: vec![to], ranges });
+        }
+        let blocked: Vec<usize> =
+            blocked.into_iter().filter_map(|at| members.host_at(at)).collect();
+        let is_released = |group: &PushGroup| {
+            !group.is_failing() && group.part.source.is_some_and(|host| blocked.contains(&host))
+        };
+        let released = groups.iter().filter(|(_, group)| is_released(group));
+        plan.released = released.map(|(&number, _)| number).collect();
+        let cut_off = cut_off.into_iter().filter_map(|at| members.host_at(at));
+        plan.given_up = cut_off.map(|host| (host, self.why_cut_off(host))).collect();
+        plan
+    }
+
+    fn is_complete(&self, host: &Host) -> bool {
+        host.replication.is_some() || host.has.covers((0, self.chunking.bytes))
+    }
+
+    /// A member in the list that [`attach`] gets; `None` is the root.
+    fn member(&self, host: Option<usize>, hosts: &[Host], members: &Members) -> ChainMember {
+        let is_last = self.alters(host);
+        let Some(index) = host else { return ChainMember { is_last, ..ChainMember::root() } };
+        let known = &hosts[index];
+        ChainMember {
+            has: known.has.bytes().max(known.bytes),
+            is_complete: self.is_complete(known),
+            sender: members.senders.get(&index).copied(),
+            is_busy: members.busy.contains(&index),
+            served: self.served.get(&index).copied().unwrap_or(0),
+            // What it keeps unread may differ from the source.
+            sends: !known.keeps_unread && known.may_send(),
+            is_last,
+        }
+    }
+
+    /// Whether hosts got other bytes from this member than the root has.
+    fn alters(&self, member: Option<usize>) -> bool {
+        let times = self.altered.iter().filter(|((source, _), _)| *source == member);
+        times.map(|(_, times)| times).sum::<u32>() >= ALTERED_MAX
+    }
+
+    fn why_cut_off(&self, host: usize) -> String {
+        let by_root = self.altered.get(&(None, host)).is_some_and(|&times| times >= ALTERED_MAX);
+        if by_root { ALTERED_IN_VAIN } else { CUT_OFF }.to_owned()
+    }
+
+    /// A link has failed. Returns hosts to give up, with the reason.
+    pub(super) fn on_failed(
+        &mut self,
+        group: &PushGroup,
+        silent: &[usize],
+        hosts: &[Host],
+    ) -> Vec<(usize, String)> {
+        let (source, Some(&host)) = (group.part.source, group.part.hosts.first()) else {
+            return Vec::new();
+        };
+        if group.altered.contains(&host) {
+            let times = self.altered.entry((source, host)).or_insert(0);
+            *times += 1;
+            if *times >= ALTERED_MAX {
+                self.apart.add(host, source);
+            }
+            return Vec::new();
+        }
+        if group.has_lost() || !silent.is_empty() || !group.is_wanted {
+            return Vec::new();
+        }
+        if !group.unjoined().is_empty() {
+            self.apart.extend(group.unjoined());
+            return Vec::new();
+        }
+        if !group.own_errors().is_empty() {
+            let mut given_up = Vec::new();
+            for (&host, why) in group.own_errors() {
+                let times = self.own_errors.entry(host).or_insert(0);
+                *times += 1;
+                if *times >= BROKEN_MAX && hosts[host].is_ready() {
+                    given_up.push((host, why.clone()));
+                }
+            }
+            return given_up;
+        }
+        let times = self.broken.entry((source, host)).or_insert(0);
+        *times += 1;
+        if *times >= BROKEN_MAX {
+            self.apart.add(host, source);
+        }
+        Vec::new()
+    }
+}
+
+/// The root and the hosts that can take part, in the order in which [`attach`] gets them.
+struct Members {
+    present: Vec<usize>,
+    /// By host: the place in that order of the member that sends to it.
+    senders: BTreeMap<usize, usize>,
+    /// Hosts whose links are ending.
+    busy: BTreeSet<usize>,
+}
+
+impl Members {
+    fn new(hosts: &[Host], groups: &BTreeMap<u64, PushGroup>) -> Self {
+        // One that leaves sends on to those that get the object from it.
+        let running = groups.values().filter(|group| !group.is_failing());
+        let sources: BTreeSet<usize> = running.filter_map(|group| group.part.source).collect();
+        let is_present = |&host: &usize| hosts[host].may_send() || sources.contains(&host);
+        let present: Vec<usize> = (0..hosts.len()).filter(is_present).collect();
+        let places: BTreeMap<usize, usize> = present.iter().copied().zip(1..).collect();
+        let mut senders = BTreeMap::new();
+        for group in groups.values().filter(|group| !group.is_failing()) {
+            let source = match group.part.source {
+                None => Some(0),
+                Some(host) => places.get(&host).copied(),
+            };
+            senders.extend(group.part.hosts.iter().filter_map(|&host| Some((host, source?))));
+        }
+        // A host whose link fails still writes what that has brought.
+        let failing = groups.values().filter(|group| group.is_failing());
+        let busy = failing.flat_map(|group| group.part.hosts.iter().copied()).collect();
+        Self { present, senders, busy }
+    }
+
+    /// `None` is the root.
+    fn hosts(&self) -> impl Iterator<Item = Option<usize>> {
+        [None].into_iter().chain(self.present.iter().copied().map(Some))
+    }
+
+    fn host_at(&self, place: usize) -> Option<usize> {
+        place.checked_sub(1).map(|place| self.present[place])
+    }
+}
