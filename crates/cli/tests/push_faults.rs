@@ -30,6 +30,29 @@ fn a_host_that_hangs_delays_nobody() {
 }
 
 #[test]
+fn with_all_or_none_a_host_that_cannot_be_started_keeps_all_others_from_publishing() {
+    let place = Place::with(100_000);
+    fs::write(place.path("a"), "old").unwrap();
+    let dest = place.path("{host}").to_str().unwrap().to_owned();
+    let launcher = "sh -c 'test $0 = broken && exec false; exec \"$@\"' {host}";
+    let to = ["push", "object", "--to", "a,broken,b", "--dest", &dest, "--launcher", launcher];
+    let how = ["--remote-rdmc", RDMC, "--advertise", "127.0.0.1", "--all-or-none", "--json"];
+    let push = place.rdmc(&[&to[..], &how].concat()).spawn().unwrap();
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    outcome.has_failed_with(1, "no host publishes its copy, since broken has none");
+    assert_eq!(fs::read_to_string(place.path("a")).unwrap(), "old");
+    assert!(!place.path("b").exists());
+    let report = outcome.json();
+    assert!(report["error"].as_str().unwrap().contains("broken"), "{report}");
+
+    let to = ["push", "object", "--to", "a,b", "--dest", &dest, "--launcher", launcher];
+    let push = place.rdmc(&[&to[..], &how].concat()).spawn().unwrap();
+    let outcome = Outcome::of(push.wait_with_output().unwrap());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(place.is_copy("a") && place.is_copy("b"));
+}
+
+#[test]
 fn a_killed_receiver_is_named_and_the_others_get_their_copies() {
     let place = Place::with(BYTES);
     let arguments = [&SLOW[..], &["--json"]].concat();

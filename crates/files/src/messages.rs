@@ -53,6 +53,8 @@ pub enum ToRoot {
     Complete,
     /// The copy was compared with the root's digest.
     Compared { equal: bool },
+    /// The verified copy is on disk, and lacks nothing but its name ([`ToReceiver::Store`]).
+    Stored,
     /// This group has closed: all of its members have all of its bytes.
     GroupClosed { group: u64 },
     /// This group failed or could not be joined, and does not access the target any more. `unconnected`: the members to
@@ -186,6 +188,8 @@ pub enum ToReceiver {
     Chunks(ChunkDigests),
     /// The digest of the source, for comparison with the whole copy.
     Digest { digest: [u8; 32] },
+    /// The copy matches: write it to disk, and do everything else that publishing it takes, but for what others can see.
+    Store,
     /// The copy matches and the source has not changed: publish it.
     Publish,
     /// The session is over. The last message.
@@ -211,6 +215,7 @@ impl ToReceiver {
             Self::Leave { .. } => "group to leave",
             Self::Chunks(_) => "digests of parts of the source",
             Self::Digest { .. } => "digest of the source",
+            Self::Store => "request to store",
             Self::Publish => "request to publish",
             Self::Finish => "end of the session",
             Self::Abort { .. } => "end of the push",

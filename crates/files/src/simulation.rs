@@ -52,6 +52,8 @@ pub struct CopySource {
     pub atomic: bool,
     /// As by `--dry-run`.
     pub dry_run: bool,
+    /// As by `--all-or-none`: the copy is stored before it is published.
+    pub stores: bool,
     /// As by `--owner` and its like.
     pub kept: Option<Kept>,
 }
@@ -88,6 +90,8 @@ pub struct CopySession {
     pub received: Option<u64>,
     /// The number of the first call after what is there was looked at.
     pub looked_at: u64,
+    /// The number of the first call after the copy was verified.
+    pub verified_at: Option<u64>,
     /// The number of the first call of publishing.
     pub published_at: Option<u64>,
 }
@@ -124,8 +128,14 @@ impl CopySource {
     pub fn session(&self, path: &Path, injection: Injection) -> CopySession {
         let faults = Faults::default();
         let outcome = Err(TargetError::Changed(path.to_owned()));
-        let mut session =
-            CopySession { outcome, faults, received: None, looked_at: 0, published_at: None };
+        let mut session = CopySession {
+            outcome,
+            faults,
+            received: None,
+            looked_at: 0,
+            verified_at: None,
+            published_at: None,
+        };
         session.outcome = self.run(path, injection, &mut session);
         session
     }
@@ -243,6 +253,10 @@ impl CopySource {
             files.read_at(&mut found, 0).map_err(failed(&target, "read"))?;
         }
         let proof = Verified::compare(blake3::hash(&found), blake3::hash(&self.contents))?;
+        session.verified_at = Some(session.faults.calls());
+        if self.stores {
+            target = target.store(&proof)?;
+        }
         session.published_at = Some(session.faults.calls());
         target.publish(&proof)
     }

@@ -1,5 +1,6 @@
 //! All tests of this crate that use it from outside, in one program: it is linked once.
 
+mod all_or_none;
 mod faults;
 mod gathering;
 mod holes;

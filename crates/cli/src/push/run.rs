@@ -147,6 +147,7 @@ pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure>
     settings.oversubscription = args.oversubscription;
     settings.offload = args.offload;
     settings.dry_run = args.dry_run;
+    settings.all_or_none = args.all_or_none;
     settings.retries = args.retry;
     settings.rate_min = args.min_rate.map(|bits| bits / 8);
     settings.admission = destinations::admission(args, sources)?;

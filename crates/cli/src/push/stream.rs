@@ -107,6 +107,7 @@ fn refuse(args: &Args) -> Result<(), Failure> {
         (args.attributes.option().is_some(), args.attributes.option().unwrap_or_default()),
         (args.patterns.option().is_some(), args.patterns.option().unwrap_or_default()),
         (args.retry > 0, "--retry"),
+        (args.all_or_none, "--all-or-none"),
         (args.admit.is_some(), "--admit"),
         (args.switch.is_some(), "--switch"),
         (args.min_rate.is_some(), "--min-rate"),

@@ -79,17 +79,15 @@ impl<'a> Publication<'a> {
         move |error| refusal(&path, what, 0, error.into())
     }
 
-    /// Completes what is staged: empty files, links, attributes of all but directories; and writes it to disk.
-    pub(super) fn complete(&mut self, files: &CopyFiles) -> Outcome {
+    /// Completes what is staged, but for further names of files: empty files, links, attributes of all but directories; and writes it
+    /// to disk. Returns the inodes.
+    pub(super) fn complete(&mut self, files: &CopyFiles) -> Result<Vec<u64>, TargetError> {
         for (number, entry) in self.staged_entries() {
             let (directory, name) = self.staged.of(&entry.path);
             match &entry.kind {
                 Kind::Directory => {}
                 Kind::File { bytes } => self.complete_file(files, number, *bytes)?,
-                Kind::Name { of } => {
-                    self.link(files, number, *of as usize)?;
-                    continue;
-                }
+                Kind::Name { .. } => continue,
                 Kind::Link { target } => {
                     let made = directory.make_link(name, OsStr::from_bytes(target));
                     made.map_err(|error| files.create_error(number, error))?;
@@ -113,7 +111,12 @@ impl<'a> Publication<'a> {
                 synced.map_err(self.failed("write to disk", b""))?;
             }
         }
-        Ok(())
+        Ok(self.inodes.clone())
+    }
+
+    /// What is staged was completed before, and has these inodes.
+    pub(super) fn completed(&mut self, inodes: Vec<u64>) {
+        self.inodes = inodes;
     }
 
     /// Gives a staged file its mode and time, unless it got them when it was written, and writes it to disk.
@@ -169,6 +172,16 @@ impl<'a> Publication<'a> {
     ) -> Outcome {
         let set = wanted.set_owner(directory.disk(), opened);
         set.map_err(|refused| refused.of(self.order.shown(path)))
+    }
+
+    /// Stages further names of files. Files that stay get a later time of change by that.
+    pub(super) fn link_names(&mut self, files: &CopyFiles) -> Outcome {
+        for (number, entry) in self.staged_entries() {
+            if let Kind::Name { of } = entry.kind {
+                self.link(files, number, of as usize)?;
+            }
+        }
+        Ok(())
     }
 
     /// Stages a further name of a file.

@@ -66,6 +66,8 @@ pub struct Target {
     staging: Option<Staging>,
     /// Once the root has compared what is there.
     files: Option<Arc<CopyFiles>>,
+    /// The inodes of what is staged, once all of it is complete and on disk.
+    stored: Option<Vec<u64>>,
     /// Dropped last.
     held: Held,
 }
@@ -160,8 +162,8 @@ impl Target {
         let existing = Some(place.parent().clone());
         let order = Arc::new(order);
         let (there, staging) = look(&place, &order, existing.as_ref().filter(|_| order.looks))?;
-        let (extras, files) = (Vec::new(), None);
-        Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
+        let (extras, files, stored) = (Vec::new(), None, None);
+        Ok(Self { place, order, manifest, existing, there, extras, staging, files, stored, held })
     }
 
     /// Claims the place of a tree and looks at what is there; creates nothing else.
@@ -205,8 +207,8 @@ impl Target {
             _ => Ok(Vec::new()),
         };
         let keep = |_: &_| staging.take().into_iter().for_each(Staging::keep);
-        let (extras, files) = (extras.inspect_err(keep)?, None);
-        Ok(Self { place, order, manifest, existing, there, extras, staging, files, held })
+        let (extras, files, stored) = (extras.inspect_err(keep)?, None, None);
+        Ok(Self { place, order, manifest, existing, there, extras, staging, files, stored, held })
     }
 
     /// The files of a tree that are there, of the right length and time: they stay without being read. None if files are
@@ -455,6 +457,34 @@ impl Target {
         opened.map_err(self.system("open"))
     }
 
+    /// Does everything that comes before the first change that others can see: gives what is staged its attributes, and returns once it
+    /// is on disk. What is staged must not be written to any more. Blocks for the disk.
+    ///
+    /// Errors: the system's; what stays, or the path, was changed meanwhile. Then what is staged stays, for a later session.
+    pub(crate) fn store(mut self, _proof: &Verified) -> Result<Self, TargetError> {
+        match self.store_files() {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                self.keep();
+                Err(error)
+            }
+        }
+    }
+
+    fn store_files(&mut self) -> Result<(), TargetError> {
+        let files = self.begun_files()?;
+        self.check_publishable()?;
+        if let Some(staging) = self.staging.as_ref().filter(|_| self.has_work(&files.stages)) {
+            let mut publication =
+                Publication::new(&self.order, &files.stages, &staging.staged, &self.there);
+            if let Some(existing) = &self.existing {
+                publication.check_kept(existing)?;
+            }
+            self.stored = Some(publication.complete(&files)?);
+        }
+        Ok(())
+    }
+
     /// Gives the copy its attributes and its name, entry by entry if it is a directory that is there, and returns once all of it
     /// is on disk. True if it was there already. Blocks for the disk.
     ///
@@ -476,25 +506,35 @@ impl Target {
     }
 
     fn publish_files(&mut self) -> Result<bool, TargetError> {
-        let Some(files) = self.files.take() else {
-            let error = io::Error::from(io::ErrorKind::NotFound);
-            return Err(self.system("publish")(error));
-        };
-        if self.order.is_file {
-            check_replaceable(&self.place)?;
-        }
-        self.check_place()?;
+        let files = self.begun_files()?;
+        self.files = None;
+        self.check_publishable()?;
+        let stored = self.stored.take();
         let was_there = match &self.staging {
             Some(staging) if self.has_work(&files.stages) => {
                 let mut publication =
                     Publication::new(&self.order, &files.stages, &staging.staged, &self.there);
-                self.publish_staged(&mut publication, &files).map(|()| false)
+                self.publish_staged(&mut publication, &files, stored).map(|()| false)
             }
             _ => self.publish_kept(&files).map(|is_changed| !is_changed),
         }?;
         // Success is reported only if the path leads to the copy.
         self.check_place()?;
         Ok(was_there)
+    }
+
+    /// Errors: the copy has not begun.
+    fn begun_files(&self) -> Result<Arc<CopyFiles>, TargetError> {
+        let missing = || self.system("publish")(io::Error::from(io::ErrorKind::NotFound));
+        self.files.clone().ok_or_else(missing)
+    }
+
+    /// Checks that the copy can get its name.
+    fn check_publishable(&self) -> Result<(), TargetError> {
+        if self.order.is_file {
+            check_replaceable(&self.place)?;
+        }
+        self.check_place()
     }
 
     /// Whether something is staged or removed. A directory that is not there is made, whatever is in it.
@@ -506,7 +546,15 @@ impl Target {
         &self,
         publication: &mut Publication<'_>,
         files: &CopyFiles,
+        stored: Option<Vec<u64>>,
     ) -> Result<(), TargetError> {
+        let complete = |publication: &mut Publication<'_>| {
+            match stored {
+                Some(inodes) => publication.completed(inodes),
+                None => drop(publication.complete(files)?),
+            }
+            publication.link_names(files)
+        };
         let unchanged = |existing| extras::unchanged(existing, &self.extras);
         let extras = self.existing.as_ref().map(unchanged).unwrap_or_default();
         if let Some(existing) = &self.existing
@@ -514,7 +562,7 @@ impl Target {
         {
             publication.check_kept(existing)?;
             publication.correct_kept(existing)?;
-            publication.complete(files)?;
+            complete(publication)?;
             publication.move_all(existing)?;
             let staged = Some(publication.staged());
             extras::remove(existing, &self.order, &extras, staged)?;
@@ -528,7 +576,7 @@ impl Target {
             publication.correct_kept(existing)?;
             publication.link_kept(existing)?;
         }
-        publication.complete(files)?;
+        complete(publication)?;
         let Some((staged, name)) = self.staging.as_ref().and_then(Staging::top) else {
             return Ok(());
         };

@@ -7,6 +7,7 @@ mod calls;
 mod exchange;
 mod killed;
 mod removal;
+mod storing;
 
 use std::{
     collections::BTreeMap,
@@ -87,6 +88,7 @@ impl Source {
             deletion: None,
             atomic: false,
             dry_run: false,
+            stores: false,
             kept: None,
         })
     }
@@ -138,6 +140,7 @@ impl Source {
             deletion: None,
             atomic: false,
             dry_run: false,
+            stores: false,
             kept: None,
         })
     }
@@ -429,7 +432,7 @@ fn at_every_call(
 fn is_complete_after_an_error_at_any_call(source: &Source, before: &Before, errno: Errno) {
     let fault = |call| Fault::Error(call, errno);
     at_every_call(source, before, fault, |path, session, extras, after| {
-        let is_publishing = session.published_at.is_some() && session.outcome.is_err();
+        let is_publishing = session.verified_at.is_some() && session.outcome.is_err();
         let again = source.session(path, Fault::None);
         if is_publishing {
             assert_eq!(again.received, Some(0), "{after}: sent again");

@@ -34,6 +34,10 @@ pub enum Step {
     Mismatch,
     /// Its copy is equal to the source.
     Verified,
+    /// Writes its copy to disk, of a push to all or none.
+    Storing(Duration),
+    /// Its copy lacks nothing but its name.
+    Stored,
     Publishing(Duration),
     Published,
     /// In a dry run: has said what it lacks.
@@ -177,6 +181,8 @@ impl Host {
             | Step::Comparing(_)
             | Step::Mismatch
             | Step::Verified
+            | Step::Storing(_)
+            | Step::Stored
             | Step::Publishing(_) => HostState::Received,
             Step::Published => HostState::Published,
             Step::Examined => HostState::Examined,
@@ -237,6 +243,7 @@ impl Host {
             | Step::Preparing(until)
             | Step::Starting(until)
             | Step::Comparing(until)
+            | Step::Storing(until)
             | Step::Publishing(until) => Some(until),
             _ => None,
         }
@@ -249,6 +256,7 @@ impl Host {
             Step::Opening(_) => "did not start its fabric in time".into(),
             Step::Starting(_) => "did not reserve space or start its fabric in time".into(),
             Step::Comparing(_) => "did not verify its copy in time".into(),
+            Step::Storing(_) => "did not write its copy to disk in time".into(),
             Step::Publishing(_) => "did not confirm in time that its copy is published".into(),
             _ => {
                 let (seconds, reason) = (start_timeout.as_secs_f64(), &self.lost_reason);

@@ -277,6 +277,7 @@ impl<'a> Hosts<'a> {
             (ToRoot::Compared { equal: false }, Step::Comparing(_)) => {
                 self.set(effects, host, Step::Mismatch, now);
             }
+            (ToRoot::Stored, Step::Storing(_)) => self.set(effects, host, Step::Stored, now),
             (ToRoot::Published { peak_resident_bytes, was_there }, Step::Publishing(_)) => {
                 self.all[host].peak_resident_bytes = peak_resident_bytes;
                 self.all[host].was_there = was_there;
@@ -465,6 +466,12 @@ impl<'a> Hosts<'a> {
     ) {
         effects.send_message(host, &ToReceiver::Digest { digest: *digest.as_bytes() });
         self.set(effects, host, Step::Comparing(now + VERIFY_TIMEOUT), now);
+    }
+
+    /// Lets a host do everything that comes before publishing its copy.
+    pub(super) fn store(&mut self, effects: &mut impl Effects, host: usize, now: Duration) {
+        effects.send_message(host, &ToReceiver::Store);
+        self.set(effects, host, Step::Storing(now + self.timeouts.sync_timeout()), now);
     }
 
     /// Lets a host publish its copy.

@@ -56,6 +56,8 @@ pub struct RootMachine<'a> {
     /// Why members relay instead of switches.
     pub fell_back: Option<String>,
     slowness: Slowness,
+    /// Hosts may publish: always, or of a push to all or none since every host has had a verified copy on disk.
+    has_agreed: bool,
     /// Why the push ends early; then nothing new is started, and only hosts that publish are waited for.
     pub stopped: Option<PushError>,
     /// Members of the largest group of the last round, the root included.
@@ -107,6 +109,7 @@ impl<'a> RootMachine<'a> {
             blame: Blame::default(),
             fell_back: None,
             slowness: Slowness::new(settings.rate_min),
+            has_agreed: !settings.all_or_none,
             stopped: None,
             members: 0,
             choice: None,
@@ -338,12 +341,28 @@ impl<'a> RootMachine<'a> {
             self.release(effects);
             return Ok(());
         }
+        self.check_all()?;
         self.check_rates(effects)?;
         self.conclude_failed(effects)?;
         self.start_groups(effects)?;
         let replaced = self.object.send(effects, &self.hosts, &mut self.groups, self.now)?;
         replaced.into_iter().for_each(|group| self.regroup(effects, &[group]));
-        self.verify_and_publish(effects)
+        self.verify_and_publish(effects)?;
+        self.check_all()
+    }
+
+    /// Errors: a host was given up before all hosts agreed to publish.
+    fn check_all(&self) -> Result<(), PushError> {
+        let why = |host: &Host| match &host.step {
+            Step::Failed(reason) | Step::Unknown(reason) => {
+                Some(PushError::NotAll { host: host.plan.name.clone(), reason: reason.clone() })
+            }
+            _ => None,
+        };
+        match self.hosts.iter().find_map(why).filter(|_| !self.has_agreed) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
     }
 
     /// Gives up hosts that are late and starts fabrics.
@@ -589,8 +608,11 @@ impl<'a> RootMachine<'a> {
     fn verify_and_publish(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let given_up = self.object.verify(effects, &mut self.hosts, self.now)?;
         given_up.into_iter().for_each(|(host, reason)| self.fail(effects, host, reason));
+        let together = !self.has_agreed;
+        let ready = if together { self.all_stored(effects) } else { self.all_free() };
         let publishable =
-            self.object.publishable(effects, &self.hosts, self.all_free(), self.now)?;
+            self.object.publishable(effects, &self.hosts, ready, together, self.now)?;
+        self.has_agreed |= !publishable.is_empty();
         for host in publishable {
             self.end_links_of(effects, host);
             self.hosts.publish(effects, host, self.now);
@@ -628,6 +650,22 @@ impl<'a> RootMachine<'a> {
         let verified =
             (0..self.hosts.len()).filter(|&host| self.hosts[host].step == Step::Verified);
         verified.filter(|&host| !is_needed(host)).collect()
+    }
+
+    /// Of a push to all or none: all hosts that do not leave the copy to another, once each of them has stored its copy. Lets them
+    /// store copies once no host needs another for its own any more.
+    fn all_stored(&mut self, effects: &mut impl Effects) -> Vec<usize> {
+        let open: Vec<usize> =
+            (0..self.hosts.len()).filter(|&it| self.hosts[it].is_open()).collect();
+        let free = self.all_free();
+        let stores = |host: usize| matches!(self.hosts[host].step, Step::Storing(_) | Step::Stored);
+        if open.iter().all(|&host| self.hosts[host].step == Step::Stored) {
+            return open;
+        }
+        if open.iter().all(|&host| free.contains(&host) || stores(host)) {
+            free.into_iter().for_each(|host| self.hosts.store(effects, host, self.now));
+        }
+        Vec::new()
     }
 
     /// Ends the links in which this host, which leaves, takes part.

@@ -164,17 +164,18 @@ impl Object {
     }
 
     /// Of these hosts with verified copies, those that may publish: the source was looked at after that. What was read of a
-    /// stream cannot change.
+    /// stream cannot change. `together`: all of them, or none.
     pub(super) fn publishable(
         &mut self,
         effects: &mut impl Effects,
         hosts: &[Host],
         verified: Vec<usize>,
+        together: bool,
         now: Duration,
     ) -> Result<Vec<usize>, PushError> {
         let Self::Source(source) = self else { return Ok(verified) };
         let starts = verified.iter().map(|&host| (host, hosts[host].start)).collect();
-        let look = source.look.judge(starts, now)?;
+        let look = source.look.judge(starts, together, now)?;
         if look.begins {
             effects.look_at_source()?;
         }

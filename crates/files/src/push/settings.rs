@@ -145,6 +145,9 @@ pub struct PushSettings {
     pub rate_max: Option<u64>,
     /// Nothing is sent: hosts only report what they lack, and write nothing.
     pub dry_run: bool,
+    /// Hosts publish their copies only when every host has one that is verified and on disk (docs/decisions/all-or-none.md). The
+    /// first host that is given up before that ends the push ([`PushError::NotAll`]). Not with [`PushSettings::admission`].
+    pub all_or_none: bool,
 }
 
 impl PushSettings {
@@ -179,6 +182,7 @@ impl PushSettings {
             rate_min: None,
             rate_max: None,
             dry_run: false,
+            all_or_none: false,
         }
     }
 
@@ -305,6 +309,11 @@ impl PushSettings {
                 "{} listens, which needs credentials; there are none",
                 host.name
             ));
+        }
+        if self.admission.is_some() && self.all_or_none {
+            return refuse(
+                "all hosts of a push to all or none are known at its start: none can join".into(),
+            );
         }
         if self.admission.is_some() && self.credentials.is_none() {
             return refuse("receivers that join need credentials, and there are none".into());
@@ -456,6 +465,14 @@ pub enum PushError {
     /// Groups failed repeatedly without a host that explains it.
     #[error("replication failed: {0}")]
     Group(String),
+    /// Of a push to all or none a host was given up, so that no host publishes its copy.
+    #[error("no host publishes its copy, since {host} has none: {reason}")]
+    NotAll {
+        /// The name of that host.
+        host: String,
+        /// Why it was given up.
+        reason: String,
+    },
     /// The input of a stream cannot be read.
     #[error("cannot read the input: {0}")]
     Input(std::io::Error),

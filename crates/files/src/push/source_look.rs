@@ -37,8 +37,13 @@ impl SourceLook {
         self.unchanged = self.running.take().map(|(starts, _)| starts).unwrap_or_default();
     }
 
-    /// `ready`: the hosts that are ready to publish. Errors: the look takes too long.
-    pub(super) fn judge(&mut self, ready: Starts, now: Duration) -> Result<Look, PushError> {
+    /// `ready`: the hosts that are ready to publish. `together`: all of them publish after one look. Errors: the look takes too long.
+    pub(super) fn judge(
+        &mut self,
+        ready: Starts,
+        together: bool,
+        now: Duration,
+    ) -> Result<Look, PushError> {
         if self.deadline().is_some_and(|until| now >= until) {
             let what = "looking at the source again".into();
             let unconnected = Vec::new();
@@ -46,8 +51,11 @@ impl SourceLook {
         }
         // A look that has ended counts now or never: later it is too old.
         let seen = std::mem::take(&mut self.unchanged);
-        let (unchanged, unseen): (Starts, Starts) =
+        let (mut unchanged, mut unseen): (Starts, Starts) =
             ready.into_iter().partition(|start| seen.contains(start));
+        if together && !unseen.is_empty() {
+            unseen.append(&mut unchanged);
+        }
         let begins = self.running.is_none() && !unseen.is_empty();
         if begins {
             self.running = Some((unseen, now + LOOK_TIMEOUT));
@@ -67,7 +75,8 @@ mod tests {
     /// Whether a look begins, and which hosts may publish.
     fn judge(look: &mut SourceLook, ready: &[(usize, u32)], at_s: u64) -> (bool, Vec<usize>) {
         let now = Duration::from_secs(at_s);
-        let Look { begins, unchanged } = look.judge(ready.iter().copied().collect(), now).unwrap();
+        let Look { begins, unchanged } =
+            look.judge(ready.iter().copied().collect(), false, now).unwrap();
         (begins, unchanged)
     }
 
@@ -89,10 +98,26 @@ mod tests {
     }
 
     #[test]
+    fn hosts_that_publish_together_do_so_after_one_look() {
+        let mut look = SourceLook::default();
+        let together = |look: &mut SourceLook, ready: &[(usize, u32)]| {
+            let starts = ready.iter().copied().collect();
+            let Look { begins, unchanged } = look.judge(starts, true, Duration::ZERO).unwrap();
+            (begins, unchanged)
+        };
+        assert_eq!(together(&mut look, &[(0, 0), (1, 0)]), (true, vec![]));
+        // One of them was lost and has returned while it ran.
+        look.on_unchanged();
+        assert_eq!(together(&mut look, &[(0, 0), (1, 1)]), (true, vec![]));
+        look.on_unchanged();
+        assert_eq!(together(&mut look, &[(0, 0), (1, 1)]), (false, vec![0, 1]));
+    }
+
+    #[test]
     fn a_look_that_does_not_end_ends_the_push() {
         let mut look = SourceLook::default();
         judge(&mut look, &[(0, 0)], 0);
         let until = look.deadline().unwrap();
-        assert!(look.judge([(0, 0)].into(), until).is_err());
+        assert!(look.judge([(0, 0)].into(), false, until).is_err());
     }
 }

@@ -79,6 +79,7 @@ impl Timeouts {
         match &mut host.step {
             Step::Preparing(until) | Step::Starting(until) => *until = now + self.prepare_timeout(),
             Step::Comparing(until) => *until = now + VERIFY_TIMEOUT,
+            Step::Storing(until) => *until = now + self.sync_timeout(),
             Step::Publishing(until) if !is_ending => *until = now + self.sync_timeout(),
             _ => {}
         }

@@ -374,6 +374,12 @@ impl Effects for Io<'_> {
         None
     }
 
+    fn store(&mut self, proof: &Verified) -> Result<(), ReceiveError> {
+        self.target()?;
+        self.target = self.target.take().map(|target| target.store(proof)).transpose()?;
+        Ok(())
+    }
+
     fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         self.root.settings.reception.verified(proof.digest());
         self.end_groups();

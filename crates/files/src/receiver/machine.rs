@@ -80,6 +80,11 @@ pub trait Effects {
     /// The digest of what is written out of a stream; of a copy nothing, since it completes with
     /// [`super::Event::OwnDigest`].
     fn written_digest(&self) -> Option<blake3::Hash>;
+    /// Writes the verified copy to disk and does everything else that publishing it takes, but for what others can see. Errors: this is
+    /// no copy; the system's.
+    fn store(&mut self, _proof: &Verified) -> Result<(), ReceiveError> {
+        Err(ReceiveError::System("the root ordered to store what is no copy".into()))
+    }
     /// Publishes the copy; true if it had its name already. `None` if it completes with [`super::Event::Published`].
     fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError>;
     /// Peak resident memory of this process.
@@ -195,6 +200,7 @@ impl ReceiverMachine {
                 self.root_digest = Some(blake3::Hash::from_bytes(digest));
                 self.compare(effects)?;
             }
+            ToReceiver::Store if self.is_receiving => self.store(effects)?,
             ToReceiver::Publish if self.is_receiving => return self.publish(effects),
             message => unexpected_message(message)?,
         }
@@ -343,9 +349,12 @@ impl ReceiverMachine {
         send(effects, &ToRoot::Compared { equal: self.verified.is_some() })
     }
 
+    fn store(&mut self, effects: &mut impl Effects) -> Result<(), ReceiveError> {
+        effects.store(self.verified.as_ref().ok_or_else(unverified)?)?;
+        send(effects, &ToRoot::Stored)
+    }
+
     fn publish(&mut self, effects: &mut impl Effects) -> Result<bool, ReceiveError> {
-        let unverified =
-            || ReceiveError::System("was ordered to publish an unverified copy".into());
         let published = effects.publish(&self.verified.take().ok_or_else(unverified)?)?;
         let is_published = published.is_some();
         published.into_iter().for_each(|was_there| self.on_published(effects, was_there));
@@ -365,6 +374,11 @@ fn prepare(effects: &mut impl Effects) -> Result<(), ReceiveError> {
     let kept = RangeList::from(&kept);
     let (fabrics, changes) = (effects.fabrics(), effects.changes());
     send(effects, &ToRoot::Prepared { fabrics, kept, digests, changes })
+}
+
+/// The error for an order that needs a verified copy.
+fn unverified() -> ReceiveError {
+    ReceiveError::System("was ordered to publish an unverified copy".into())
 }
 
 fn send(effects: &mut impl Effects, message: &ToRoot) -> Result<(), ReceiveError> {

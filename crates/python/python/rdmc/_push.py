@@ -30,6 +30,7 @@ class PushOptions(TypedDict, total=False):
     admit: str | None
     advertise: str | None
     algorithm: str | None
+    all_or_none: bool
     atomic: bool
     block_size: str | int | None
     burst: str | int | None

@@ -363,7 +363,7 @@ pub(super) fn nothing_is_sent_again(
     let is_killed = previous.session.faults.is_killed();
     let is_beside = !previous.acts.is_empty() || !record.plan.faults.is_empty();
     let is_same = previous.plan.version == record.plan.version;
-    let has_failed = previous.session.outcome.is_err() && previous.session.published_at.is_some();
+    let has_failed = previous.session.outcome.is_err() && previous.session.verified_at.is_some();
     // An exchange that was killed is undone. What others could write to is not taken up again.
     let writers = |entry: &tree::Entry| entry.mode & 0o022 != 0;
     let is_dropped = is_killed && previous.source.atomic

@@ -39,6 +39,7 @@ pub(super) fn draw(seed: u64) -> CopyScenario {
         is_tree,
         by_contents,
         atomic: is_tree && dice.percent(30),
+        stores: false,
         deletes: is_tree && dice.percent(25),
         top: (is_tree && dice.percent(70))
             .then(|| (u32::from(dice.pick(&DIRECTORY_MODES)), 900 + dice.below(3) as i64)),
@@ -52,6 +53,7 @@ pub(super) fn draw(seed: u64) -> CopyScenario {
         let faults = faults(&mut dice, &scenario);
         scenario.sessions.push(CopySessionPlan { version, faults });
     }
+    scenario.stores = dice.percent(30);
     scenario
 }
 

@@ -26,6 +26,9 @@ pub struct CopyScenario {
     pub by_contents: bool,
     /// An existing directory is exchanged (`--atomic`).
     pub atomic: bool,
+    /// The copy is stored before it is published (`--all-or-none`).
+    #[serde(default)]
+    pub stores: bool,
     /// What only the host has is removed (`--delete`).
     pub deletes: bool,
     /// Mode and time of the tree's top; without them it is a directory that sources go into.
@@ -239,6 +242,7 @@ impl CopyScenario {
             deletion,
             atomic: self.atomic,
             dry_run: false,
+            stores: self.stores,
             kept: None,
         })
     }
@@ -268,6 +272,7 @@ impl fmt::Display for CopyScenario {
             (!self.is_tree, "a file"),
             (self.by_contents, "--checksum"),
             (self.atomic, "--atomic"),
+            (self.stores, "--all-or-none"),
             (self.deletes, "--delete"),
             (self.folds_case, "no case"),
         ];

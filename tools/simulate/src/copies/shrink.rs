@@ -21,6 +21,7 @@ pub(super) fn reduce(from: &CopyScenario, to: &mut Smaller<'_, CopyScenario>) {
     to.with(|it| it.folds_case = false);
     to.with(|it| it.deletes = false);
     to.with(|it| it.atomic = false);
+    to.with(|it| it.stores = false);
     to.with(|it| it.by_contents = false);
     to.with(|it| it.top = None);
 }

@@ -17,6 +17,8 @@ pub enum PushCanary {
     ClaimsNothing,
     /// The order to publish is not sent.
     ForgetsPublish,
+    /// Hosts are told to publish as soon as they have a verified copy.
+    PublishesAlone,
     /// Receivers rename their copies before they sync them.
     SkipsSync,
     /// The root does not look at the source again before copies are published.

@@ -163,6 +163,11 @@ impl World<'_> {
                 }
                 PushError::Group(_) => self.facts.faults.len() > 1,
                 PushError::Input(_) => self.reader_fails(),
+                // Its host is checked below.
+                PushError::NotAll { .. } => {
+                    let has_published = self.facts.hosts.iter().any(|host| host.has_published);
+                    self.scenario.all_or_none && !has_published
+                }
                 _ => false,
             };
             if !is_explained {
@@ -170,13 +175,19 @@ impl World<'_> {
                 self.facts.violated(format!("the push has failed: {error}"));
             }
         }
+        if self.scenario.all_or_none {
+            let published = self.facts.hosts.iter().filter(|host| host.has_published).count();
+            let kind =
+                if published == 0 { 2 } else { usize::from(published < self.facts.hosts.len()) };
+            self.facts.counts.all_or_none.0[kind] += 1;
+        }
         for host in 0..self.scenario.hosts.len() {
             if !root_died {
                 self.check_host(host);
             }
             let facts = &mut self.facts.hosts[host];
             (facts.has_published, facts.published_ns) = (false, None);
-            facts.verified_ns = None;
+            (facts.verified_ns, facts.has_stored) = (None, false);
             facts.has_connected = false;
         }
     }
@@ -211,6 +222,10 @@ impl World<'_> {
             || is_late
             || is_stuck
             || is_cut_off;
+        let not_all = match &self.root.outcome {
+            Some(Err(error @ PushError::NotAll { .. })) => Some(error.to_string()),
+            _ => None,
+        };
         let has_published = self.facts.hosts[host].has_published;
         let problem = match step {
             Step::Published if !has_published || !is_whole => "counts as published".to_owned(),
@@ -223,7 +238,7 @@ impl World<'_> {
             Step::Failed(reason) if reason.contains("differs from the source") && !may_differ => {
                 format!("was taken for whole: {reason}")
             }
-            Step::Failed(reason) if !may_fail => {
+            Step::Failed(reason) if !may_fail && not_all.as_ref() != Some(reason) => {
                 format!("failed although no fault had hit it: {reason}")
             }
             Step::Unknown(reason) if !may_fail => format!("is not known of: {reason}"),

@@ -26,6 +26,8 @@ counts! {
         pub trees: u64,
         /// Runs of streams, and those of them in which groups were formed again.
         pub streams: Kinds<2>,
+        /// Pushes to all or none that all hosts have published, some of them, and none.
+        pub all_or_none: Kinds<3>,
         /// How often a host got other bytes of a stream than those that were sent.
         pub altered: u64,
         /// Bytes kept from earlier sessions, of all hosts in both pushes.
@@ -58,6 +60,11 @@ impl Counts for PushCounts {
             f,
             "trees: {trees}; streams: {streams}, of which {again} with more than one group in a push; altered bytes noticed: \
              {altered}"
+        )?;
+        let Kinds([all, some, none]) = self.all_or_none;
+        writeln!(
+            f,
+            "to all or none: {all} that all hosts have published, {some} some, {none} none"
         )?;
         write!(f, "{}", self.slowest)
     }

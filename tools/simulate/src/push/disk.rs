@@ -82,6 +82,11 @@ impl Disk {
         self.temporary = bytes.map(|bytes| File { bytes, synced });
     }
 
+    /// Syncs the owner's copy, which has these bytes.
+    pub(super) fn store(&mut self, bytes: Vec<u8>) {
+        self.synced = bytes;
+    }
+
     /// Starts the publishing of the owner's copy, which takes this time.
     pub(super) fn publish(&mut self, bytes: Vec<u8>, since_ns: u64, until_ns: u64, syncs: bool) {
         let file = File { bytes, synced: self.synced.clone() };

@@ -73,7 +73,20 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
     }
     draw_storage(&mut dice, &mut scenario);
     draw_firewalls(&mut dice, &mut scenario);
+    let may_join = scenario.hosts.iter().any(|host| host.joins);
+    if scenario.stream.is_none() && !may_join && dice.percent(25) {
+        draw_all_or_none(&mut dice, &mut scenario);
+    }
     scenario
+}
+
+/// Makes it a push to all or none: half of them so short that most steps are those of verifying, storing and publishing.
+fn draw_all_or_none(dice: &mut Dice, scenario: &mut PushScenario) {
+    scenario.all_or_none = true;
+    if scenario.files.is_empty() && dice.percent(50) {
+        scenario.bytes = scenario.bytes.min(scenario.block_bytes);
+        scenario.planned_faults = planned_faults(dice, scenario);
+    }
 }
 
 /// Puts firewalls between some machines: mostly between hosts, around one host, or between any.

@@ -54,6 +54,8 @@ pub(super) struct HostFacts {
     pub(super) has_connected: bool,
     /// Whether its copy was published.
     pub(super) has_published: bool,
+    /// Whether it has stored a verified copy.
+    pub(super) has_stored: bool,
     /// When its copy was published, since the push began.
     pub(super) published_ns: Option<u64>,
     /// When the root learned that its copy is verified, since the push began.

@@ -12,6 +12,9 @@ impl World<'_> {
             (PushCanary::ForgetsListing, Word::ToReceiver(ToReceiver::Listing { .. }))
             | (PushCanary::LosesReports, Word::ToRoot(ToRoot::GroupFailed { .. }))
             | (PushCanary::ForgetsPublish, Word::ToReceiver(ToReceiver::Publish)) => return None,
+            (PushCanary::PublishesAlone, Word::ToReceiver(message @ ToReceiver::Store)) => {
+                *message = ToReceiver::Publish;
+            }
             (PushCanary::ClaimsAll, Word::ToRoot(ToRoot::GroupFailed { has, .. })) => {
                 let all: Ranges = [(0, self.scenario.bytes)].into_iter().collect();
                 *has = RangeList::from(&all);

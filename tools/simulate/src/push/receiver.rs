@@ -592,8 +592,26 @@ impl ReceiverEffects for AtHost<'_, '_> {
         receiver.filter(|_| self.is_stream()).map(|receiver| receiver.stream.digest())
     }
 
+    fn store(&mut self, _proof: &Verified) -> Result<(), ReceiveError> {
+        let (index, machine) = (self.index, self.world.processes[self.index].machine);
+        self.work(self.world.host_of(index).disk_ns);
+        let Some(region) = self.receiver().region.clone() else { return Ok(()) };
+        match bytes_of(&region) {
+            Ok(copy) if copy[..] == self.world.source[..] => {
+                self.world.facts.hosts[machine - 1].has_stored = true;
+                self.world.machines[machine].disk.store(copy);
+            }
+            _ => self.world.facts.violated(format!("machine {machine} stores something else")),
+        }
+        Ok(())
+    }
+
     fn publish(&mut self, _proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         let (index, machine) = (self.index, self.world.processes[self.index].machine);
+        let have_stored = self.world.facts.hosts.iter().all(|host| host.has_stored);
+        if self.world.scenario.all_or_none && !have_stored {
+            self.world.facts.violated(format!("machine {machine} publishes, and others may not"));
+        }
         self.work(self.world.host_of(index).disk_ns);
         match self.world.host_of(index).shares_ns {
             Some(_) => self.world.end_groups(index),

@@ -47,6 +47,9 @@ pub struct PushScenario {
     /// Length of the listing of a tree, which is relayed; 0: receivers know it.
     #[serde(default)]
     pub listing_bytes: u64,
+    /// Whether hosts publish only if all of them can.
+    #[serde(default)]
+    pub all_or_none: bool,
     /// Whether hosts fetch it: they come at any time, and all join.
     #[serde(default)]
     pub serves: bool,

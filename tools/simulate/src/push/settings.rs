@@ -36,6 +36,7 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
         rate_bits_per_second: Some(rate.saturating_mul(8)),
         retries: scenario.retries,
         listings_bytes_max: 0,
+        all_or_none: scenario.all_or_none,
         rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
         ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
     })
