@@ -168,13 +168,6 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub retry: u32,
 
-    /// Publish copies only when every host has one that is verified and on disk; if a host fails before that, none has a copy
-    ///
-    /// Hosts keep what they have received for the next push. A host that is lost while all publish is named; the next push
-    /// publishes its copy.
-    #[arg(long)]
-    pub all_or_none: bool,
-
     /// Defer hosts that slow the transfer to less than RATE, such as 100mbit; they get their copies last
     #[arg(long, value_name = "RATE", value_parser = size::parse_rate)]
     pub min_rate: Option<u64>,
@@ -249,6 +242,13 @@ pub struct Args {
     /// Entries that appear during the push are kept. --dry-run shows what would be removed.
     #[arg(long, help_heading = TREES)]
     pub delete: bool,
+
+    /// Publish copies only when every host has one that is verified and on disk; if a host fails before that, none has a copy
+    ///
+    /// Hosts keep what they have received for the next push. A host that is lost while all publish is named; the next push
+    /// publishes its copy.
+    #[arg(long, help_heading = TREES)]
+    pub all_or_none: bool,
 
     /// No effect: directories are updated entry by entry by default
     #[arg(long, hide = true, conflicts_with = "atomic")]
