@@ -257,3 +257,35 @@ fn hosts_are_deferred_only_below_the_minimum_rate() {
     assert!(first.is_some_and(|seed| deferred(seed, Some(0)) == 0), "{first:?}");
     assert_eq!((0..200).map(|seed| deferred(seed, Some(0))).sum::<u64>(), 0);
 }
+
+/// How long it takes in seconds until hosts have copies that take 10 s at their rate, if the root has this rate and one host has the
+/// object, and that rate. `share_bytes_min`: as in the scenario.
+fn seconds_with_two_sources(root: u64, host: u64, share_bytes_min: u64) -> f64 {
+    let mut scenario = scenario(4);
+    scenario.share_bytes_min = share_bytes_min;
+    scenario.algorithm = Some("chain".into());
+    scenario.block_bytes = 100;
+    // As TCP connections share a link.
+    scenario.network.shared_ports = Some((50, 4));
+    scenario.network.cut_through_bytes = None;
+    scenario.hosts[0].partial_percent = 100;
+    scenario.hosts[0].rate_bytes_per_s = Some(host);
+    scenario.slow(0, root);
+    let end = first(&scenario);
+    assert_eq!(end.steps, vec![Some(Step::Published); 4]);
+    let others = end.published_ns[1..].iter().flatten().max().copied().unwrap_or(u64::MAX);
+    (others - end.first_round_ns.unwrap_or(0)) as f64 / SECOND_NS as f64
+}
+
+#[test]
+fn two_sources_send_as_fast_as_both_links_and_a_slow_one_costs_little() {
+    let one = |root, host| seconds_with_two_sources(root, host, 0);
+    let two = |root, host| seconds_with_two_sources(root, host, 1_000);
+    // Links of half the receivers' rate: the first one alone.
+    assert!((19.5..21.0).contains(&one(2_000, 2_000)), "{}", one(2_000, 2_000));
+    // Together they are at least as fast as the receivers' links.
+    for (root, host) in [(2_000, 2_000), (4_000, 4_000), (500, 3_500), (3_500, 500), (400, 4_000)] {
+        let seconds = two(root, host);
+        assert!((9.9..11.0).contains(&seconds), "{root} {host}: {seconds}");
+    }
+}

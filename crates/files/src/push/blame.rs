@@ -197,8 +197,7 @@ mod tests {
 
         fn group_by(&mut self, algorithm: Algorithm) -> PushGroup {
             self.round.number += 1;
-            let part =
-                Part { source: None, hosts: vec![0, 1, 2], ranges: [(0, 1)].into_iter().collect() };
+            let part = Part::of(None, vec![0, 1, 2], [(0, 1)].into_iter().collect());
             PushGroup::new(part, algorithm, &self.hosts, FIRST, &self.settings)
         }
 

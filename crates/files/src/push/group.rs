@@ -143,6 +143,12 @@ impl PushGroup {
         self.members().any(|member| member == host)
     }
 
+    /// How many bytes of an object of this length its slowest host lacks, as far as is known.
+    pub(super) fn left(&self, hosts: &[Host], bytes: u64) -> u64 {
+        let has = self.part.hosts.iter().map(|&host| hosts[host].bytes);
+        bytes.saturating_sub(has.min().unwrap_or(bytes))
+    }
+
     /// Each host's share in the delay of the group.
     pub(super) fn shares(&self) -> impl Iterator<Item = (usize, f64)> {
         let shares = self.rate.shares(self.by_rank().count());

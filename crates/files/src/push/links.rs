@@ -145,7 +145,7 @@ impl Links {
             };
             source.iter().for_each(|&host| *self.served.entry(host).or_insert(0) += 1);
             let ranges = self.lacking(&hosts[to].has);
-            plan.parts.push(Part { source, hosts: vec![to], ranges });
+            plan.parts.push(Part::of(source, vec![to], ranges));
         }
         let blocked: Vec<usize> =
             blocked.into_iter().filter_map(|at| members.host_at(at)).collect();

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use plan::choice::Choice;
-use rdmc::{Error, Fabric, Failure};
+use rdmc::{Algorithm, Error, Fabric, Failure};
 
 use super::{
     blame::{Blame, Response, Round},
@@ -20,8 +20,9 @@ use super::{
     links::Links,
     object::{Object, Source},
     parts::{Holder, Part},
-    regroup::{Slowness, has_unserved_host},
+    regroup::{Slowness, has_idle_source, has_unserved_host, may_be_cut},
     settings::{HostPlan, PushError, PushEvent, PushSettings},
+    shares::{Shares, Sharing},
     stream_source::{StreamPart, StreamSource},
 };
 use crate::{
@@ -56,6 +57,7 @@ pub struct RootMachine<'a> {
     /// Why members relay instead of switches.
     pub fell_back: Option<String>,
     slowness: Slowness,
+    sharing: Sharing,
     /// Hosts may publish: always, or of a push to all or none since every host has had a verified copy on disk.
     has_agreed: bool,
     /// Why the push ends early; then nothing new is started, and only hosts that publish are waited for.
@@ -109,6 +111,7 @@ impl<'a> RootMachine<'a> {
             blame: Blame::default(),
             fell_back: None,
             slowness: Slowness::new(settings.rate_min),
+            sharing: Sharing::default(),
             has_agreed: !settings.all_or_none,
             stopped: None,
             members: 0,
@@ -443,7 +446,15 @@ impl<'a> RootMachine<'a> {
             }
             self.regroup(effects, &[group]);
         }
-        if has_unserved_host(&self.hosts, &self.groups, &self.object, self.now) {
+        let (hosts, groups, object) = (&self.hosts, &self.groups, &self.object);
+        let cuts = has_idle_source(hosts, groups, object, self.now) && self.sharing.cut();
+        if cuts || has_unserved_host(hosts, groups, object, self.now) {
+            for group in self.groups.values() {
+                let left = group.left(&self.hosts, self.object.bytes());
+                let sent = group.part.ranges.bytes().saturating_sub(left);
+                let time = self.now.saturating_sub(group.since);
+                self.sharing.rates.note(group.part.source, sent, time);
+            }
             self.regroup(effects, &due);
         }
         Ok(())
@@ -543,7 +554,10 @@ impl<'a> RootMachine<'a> {
             .filter(|(_, host)| !self.hosts.must_wait(host))
             .map(|(index, host)| Holder::new(index, host))
             .collect();
-        let parts = self.object.parts(&holders);
+        let by_one = self.settings.rate_min.is_some()
+            || self.settings.algorithm == Some(Algorithm::InSwitch);
+        let bytes_min = (!by_one).then_some(self.settings.share_bytes_min);
+        let parts = self.object.parts(&holders, &Shares { bytes_min, rates: &self.sharing.rates });
         self.has_begun |= !holders.is_empty();
         let Some(members) = parts.iter().map(|part| part.hosts.len() + 1).max() else {
             return Ok(());
@@ -552,6 +566,7 @@ impl<'a> RootMachine<'a> {
         self.rounds += 1;
         effects.observe(PushEvent::Round { members });
         for part in parts {
+            part.source.filter(|_| part.shares > 1).into_iter().for_each(|it| self.sharing.add(it));
             self.start(effects, part)?;
         }
         Ok(())
@@ -644,8 +659,10 @@ impl<'a> RootMachine<'a> {
     /// Hosts with verified copies that no group needs any more: one that publishes leaves its groups, in which others may still
     /// need it as a relay. Who fetches does not wait for others, which get another sender.
     fn all_free(&self) -> Vec<usize> {
+        let may_be_cut = may_be_cut(&self.hosts, &self.groups, &self.object);
         let is_needed = |host: usize| {
-            self.links.is_none() && self.groups.values().any(|state| state.needs(host))
+            let is_member = self.groups.values().any(|state| state.needs(host));
+            self.links.is_none() && (is_member || may_be_cut && self.sharing.may_need(host))
         };
         let verified =
             (0..self.hosts.len()).filter(|&host| self.hosts[host].step == Step::Verified);
@@ -682,6 +699,8 @@ impl<'a> RootMachine<'a> {
     /// A group has closed: all of its members have its part.
     fn succeeded(&mut self, effects: &mut impl Effects, group: u64) {
         let Some(state) = self.groups.remove(&group) else { return };
+        let time = self.now.saturating_sub(state.since);
+        self.sharing.rates.note(state.part.source, state.part.ranges.bytes(), time);
         self.hosts.keep_shares(state.shares());
         for host in state.receivers_left() {
             self.hosts[host].has.extend(state.part.ranges.iter());

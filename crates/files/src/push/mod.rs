@@ -39,6 +39,7 @@ mod run;
 mod serving;
 mod session;
 mod settings;
+mod shares;
 mod source_digest;
 mod source_look;
 mod stream;

@@ -10,6 +10,7 @@ use super::{
     hosts::Hosts,
     parts::{Holder, Part, parts},
     settings::PushError,
+    shares::Shares,
     source_digest::{Mismatch, SourceDigest},
     source_look::SourceLook,
     stream_source::{self, StreamSource},
@@ -111,9 +112,9 @@ impl Object {
     }
 
     /// What the next groups replicate.
-    pub(super) fn parts(&self, holders: &[Holder<'_>]) -> Vec<Part> {
+    pub(super) fn parts(&self, holders: &[Holder<'_>], shares: &Shares<'_>) -> Vec<Part> {
         match self {
-            Self::Source(source) => parts(source.bytes, holders),
+            Self::Source(source) => parts(source.bytes, holders, shares),
             Self::Stream(stream) => stream.part(holders).into_iter().collect(),
         }
     }

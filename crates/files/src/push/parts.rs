@@ -1,14 +1,15 @@
 //! Plans the groups of the next round.
 //!
 //! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
-//! there is one, which spares the root's link; otherwise the root. The root sends to deferred hosts, since a source publishes its
+//! there is one, which spares the root's link; otherwise the root. If several members have a long part, each sends a share of it
+//! ([`super::shares`]). The root sends to deferred hosts, since a source publishes its
 //! copy only when it need not send any more, and to hosts that could not connect to others, which may be able to connect to the root
 //! alone. After a failure survivors lack nearly the same bytes; small differences are sent to all of them instead of in many
 //! small groups. A host that could not connect to another one is in a group of its own; if the root is that one, from a host.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::host::Host;
+use super::{host::Host, shares::Shares};
 use crate::ranges::Ranges;
 
 /// Groups of one round.
@@ -24,12 +25,19 @@ pub(super) struct Part {
     pub(super) hosts: Vec<usize>,
     /// Of the object: at least one byte of it, or none for its listing.
     pub(super) ranges: Ranges,
+    /// How many members send shares of what these hosts lack.
+    pub(super) shares: usize,
 }
 
 impl Part {
     /// What hosts that are to replicate a tree need first: its listing, which is not a part of the object.
     pub(super) fn listing(hosts: Vec<usize>) -> Self {
-        Self { source: None, hosts, ranges: Ranges::default() }
+        Self::of(None, hosts, Ranges::default())
+    }
+
+    /// What one member sends.
+    pub(super) fn of(source: Option<usize>, hosts: Vec<usize>, ranges: Ranges) -> Self {
+        Self { source, hosts, ranges, shares: 1 }
     }
 
     pub(super) fn is_listing(&self) -> bool {
@@ -63,12 +71,14 @@ impl<'a> Holder<'a> {
 }
 
 /// The parts after which all of `holders` have the whole object of this length; empty if they have it.
-pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
+pub(super) fn parts(bytes: u64, holders: &[Holder<'_>], shares: &Shares<'_>) -> Vec<Part> {
     let is_apart = |holder: &&Holder<'_>| !holder.apart_from.is_empty();
+    let is_apart_from_root: BTreeSet<usize> =
+        holders.iter().filter(|it| it.apart_from.contains(&None)).map(|it| it.host).collect();
     let mut parts = merged(bytes, by_hosts(bytes, holders.iter().filter(|it| !is_apart(it))));
     let alone = holders.iter().filter(is_apart).flat_map(|holder| {
         let ranges = holder.has.missing(bytes);
-        (ranges.bytes() > 0).then(|| Part { source: None, hosts: vec![holder.host], ranges })
+        (ranges.bytes() > 0).then(|| Part::of(None, vec![holder.host], ranges))
     });
     // The others in the next round.
     parts.extend(alone.take(PARTS_MAX - parts.len()));
@@ -76,15 +86,18 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
     for holder in holders {
         pairs.extend(holder.apart_from.iter().flatten().map(|&other| (holder.host, other)));
     }
-    let mut used = BTreeMap::new();
+    let mut used: BTreeMap<Option<usize>, usize> = BTreeMap::new();
     let by_root = |holder: &&Holder<'_>| {
         let needs_root = holder.is_deferred || !holder.apart_from.is_empty();
         needs_root && !holder.apart_from.contains(&None)
     };
     let by_root: BTreeSet<usize> =
         holders.iter().filter(by_root).map(|holder| holder.host).collect();
-    for part in &mut parts {
+    let (mut planned, mut left) = (Vec::new(), parts.len());
+    for part in parts {
+        left -= 1;
         if part.hosts.iter().all(|host| by_root.contains(host)) {
+            planned.push(part);
             continue;
         }
         let can_send = |holder: &&Holder<'_>| {
@@ -99,12 +112,21 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>]) -> Vec<Part> {
                 && part.ranges.iter().all(|range| holder.has.covers(range))
         };
         let senders = holders.iter().filter(can_send).map(|holder| holder.host);
-        part.source = senders.min_by_key(|host| used.get(host).copied().unwrap_or(0));
-        if let Some(source) = part.source {
-            *used.entry(source).or_insert(0) += 1;
+        let mut senders: Vec<Option<usize>> = senders.map(Some).collect();
+        senders.sort_by_key(|host| used.get(host).copied().unwrap_or(0));
+        if senders.is_empty() || part.hosts.iter().all(|host| !is_apart_from_root.contains(host)) {
+            senders.push(None);
         }
+        let count = shares.count(part.ranges.bytes(), senders.len());
+        senders.truncate(count.min(PARTS_MAX - planned.len() - left));
+        let cut = shares.cut(&part.ranges, senders);
+        let shares = cut.len();
+        planned.extend(cut.into_iter().map(|(source, ranges)| {
+            *used.entry(source).or_insert(0) += 1;
+            Part { source, hosts: part.hosts.clone(), ranges, shares }
+        }));
     }
-    parts
+    planned
 }
 
 /// Bytes by the set of hosts that lack them.
@@ -160,23 +182,29 @@ fn merged(bytes: u64, classes: BTreeMap<BTreeSet<usize>, Ranges>) -> Vec<Part> {
             None => classes.push((hosts, ranges)),
         }
     }
-    let part = |(hosts, ranges): (BTreeSet<usize>, Ranges)| Part {
-        source: None,
-        hosts: hosts.into_iter().collect(),
-        ranges,
+    let part = |(hosts, ranges): (BTreeSet<usize>, Ranges)| {
+        Part::of(None, hosts.into_iter().collect(), ranges)
     };
     classes.into_iter().map(part).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::shares::SendRates, *};
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     const BYTES: u64 = 100_000;
 
     fn plan(has: &[Ranges]) -> Vec<Part> {
-        parts(BYTES, &holders(has, |_| &[]))
+        whole(&holders(has, |_| &[]))
+    }
+
+    /// One member sends each part.
+    fn whole(holders: &[Holder<'_>]) -> Vec<Part> {
+        let rates = SendRates::default();
+        parts(BYTES, holders, &Shares { bytes_min: None, rates: &rates })
     }
 
     fn holders<'a>(
@@ -201,7 +229,7 @@ mod tests {
     fn a_new_push_is_one_part_from_the_root() {
         let nothing = Ranges::default();
         let all = vec![nothing.clone(), nothing.clone(), nothing];
-        let expected = Part { source: None, hosts: vec![0, 1, 2], ranges: ranges([(0, BYTES)]) };
+        let expected = Part::of(None, vec![0, 1, 2], ranges([(0, BYTES)]));
         assert_eq!(plan(&all), [expected]);
         assert_eq!(plan(&[ranges([(0, BYTES)])]), []);
         assert_eq!(plan(&[]), []);
@@ -226,8 +254,8 @@ mod tests {
         ];
         let parts = plan(&has);
         let expected = [
-            Part { source: Some(0), hosts: vec![2], ranges: ranges([(0, 50_000)]) },
-            Part { source: None, hosts: vec![0, 1, 2], ranges: ranges([(50_000, BYTES)]) },
+            Part::of(Some(0), vec![2], ranges([(0, 50_000)])),
+            Part::of(None, vec![0, 1, 2], ranges([(50_000, BYTES)])),
         ];
         assert_eq!(parts, expected);
     }
@@ -238,7 +266,7 @@ mod tests {
         let plan = |deferred: &[usize], apart_from: &[Option<usize>]| {
             let mut holders = holders(&has, |host| if host == 1 { apart_from } else { &[] });
             deferred.iter().for_each(|&host| holders[host].is_deferred = true);
-            let parts = parts(BYTES, &holders).into_iter();
+            let parts = whole(&holders).into_iter();
             parts.map(|part| (part.source, part.hosts)).collect::<Vec<_>>()
         };
         assert_eq!(plan(&[1, 2], &[]), [(None, vec![1, 2])]);
@@ -251,7 +279,7 @@ mod tests {
         let (all, none) = (ranges([(0, BYTES)]), Ranges::default());
         let plan = |has: &[Ranges], apart_from: &[Option<usize>]| {
             let of = |host| if host == 1 { apart_from } else { &[] };
-            let parts = parts(BYTES, &holders(has, of));
+            let parts = whole(&holders(has, of));
             parts.into_iter().map(|part| (part.source, part.hosts)).collect::<Vec<_>>()
         };
         let rest = [all.clone(), none.clone(), all.clone()];
@@ -271,11 +299,38 @@ mod tests {
         assert_eq!(plan(&own, &[Some(0)]), [(None, vec![0, 2])], "nor does it send to that one");
     }
 
+    #[test]
+    fn what_several_have_is_sent_by_all_of_them_in_shares() {
+        let (all, none) = (ranges([(0, BYTES)]), Ranges::default());
+        let has = [all.clone(), none.clone(), all.clone(), none];
+        let rates = SendRates::default();
+        let plan = |bytes_min: u64, apart_from: &[Option<usize>]| {
+            let shares = Shares { bytes_min: Some(bytes_min), rates: &rates };
+            let of = |host| if host == 0 { apart_from } else { &[] };
+            parts(BYTES, &holders(&has, of), &shares)
+        };
+        let share = |source, start, end| Part {
+            shares: 2,
+            ..Part::of(source, vec![1, 3], ranges([(start, end)]))
+        };
+        assert_eq!(plan(50_000, &[]), [share(Some(0), 0, 49_984), share(Some(2), 49_984, BYTES)]);
+        let three = plan(1_000, &[]);
+        assert_eq!(
+            three.iter().map(|part| part.source).collect::<Vec<_>>(),
+            [Some(0), Some(2), None]
+        );
+        assert_eq!(plan(60_000, &[]), [Part::of(Some(0), vec![1, 3], all)]);
+        let apart = plan(1_000, &[Some(1)]);
+        assert_eq!(apart.iter().map(|part| part.source).collect::<Vec<_>>(), [Some(2), None]);
+    }
+
     proptest! {
         #[test]
         fn after_all_parts_every_host_has_everything(
             lists in prop::collection::vec(prop::collection::vec((0..BYTES, 0..BYTES), 0..6), 1..6),
             sends in prop::collection::vec(any::<bool>(), 6),
+            bytes_min in prop::option::of(1..BYTES),
+            sent in prop::collection::vec(0..1_000_u64, 7),
         ) {
             let has: Vec<Ranges> =
                 lists.into_iter().map(|list| list.into_iter().collect()).collect();
@@ -291,7 +346,11 @@ mod tests {
                     apart_from: &[],
                 })
                 .collect();
-            let parts = parts(BYTES, &holders);
+            let mut rates = SendRates::default();
+            for (member, &bytes) in sent.iter().enumerate() {
+                rates.note(member.checked_sub(1), bytes, Duration::from_secs(1));
+            }
+            let parts = parts(BYTES, &holders, &Shares { bytes_min, rates: &rates });
             prop_assert!(parts.len() <= PARTS_MAX);
             let mut after = has.clone();
             for part in &parts {

@@ -69,6 +69,31 @@ impl Slowness {
     }
 }
 
+/// Whether a member that has sent a share is done, and the rest of what it has sent a share of is worth being cut anew.
+pub(super) fn has_idle_source(
+    hosts: &[Host],
+    groups: &BTreeMap<u64, PushGroup>,
+    object: &Object,
+    now: Duration,
+) -> bool {
+    groups.values().any(|group| {
+        let same = groups.values().filter(|other| other.part.hosts == group.part.hosts);
+        same.count() < group.part.shares
+    }) && are_worth_replacing(hosts, groups, object, now)
+}
+
+/// Whether so much is left of what several members send shares of that it may be cut anew.
+pub(super) fn may_be_cut(
+    hosts: &[Host],
+    groups: &BTreeMap<u64, PushGroup>,
+    object: &Object,
+) -> bool {
+    let bytes = object.bytes();
+    groups
+        .values()
+        .any(|group| group.part.shares > 1 && group.left(hosts, bytes) > bytes / REGROUP_PART)
+}
+
 /// Whether a ready host is in no group, and the running groups are worth replacing: those of a stream always are.
 pub(super) fn has_unserved_host(
     hosts: &[Host],
@@ -82,12 +107,19 @@ pub(super) fn has_unserved_host(
         .enumerate()
         .filter(|(_, host)| host.is_ready() && !host.is_last() && !host.has.covers((0, bytes)));
     let is_member = |host: usize| groups.values().any(|group| group.has_member(host));
-    ready.any(|(host, _)| !is_member(host))
-        && groups.values().all(|group| {
-            let members = group.part.hosts.iter().map(|&host| hosts[host].bytes);
-            let left = bytes.saturating_sub(members.min().unwrap_or(bytes));
-            let is_old = now >= group.since + REGROUP_AFTER;
-            let is_worth_it = object.is_stream() || left > bytes / REGROUP_PART;
-            group.is_running() && is_old && is_worth_it
-        })
+    ready.any(|(host, _)| !is_member(host)) && are_worth_replacing(hosts, groups, object, now)
+}
+
+fn are_worth_replacing(
+    hosts: &[Host],
+    groups: &BTreeMap<u64, PushGroup>,
+    object: &Object,
+    now: Duration,
+) -> bool {
+    groups.values().all(|group| {
+        let is_old = now >= group.since + REGROUP_AFTER;
+        let is_worth_it =
+            object.is_stream() || group.left(hosts, object.bytes()) > object.bytes() / REGROUP_PART;
+        group.is_running() && is_old && is_worth_it
+    })
 }

@@ -31,6 +31,9 @@ const JOIN_TIMEOUT_LEAST: Duration = Duration::from_secs(4);
 /// How long reports of receivers that could not join a group may be on their way.
 const REPORT_TIME: Duration = Duration::from_secs(3);
 
+/// With a link of 1 Gbit/s a quarter of a second: a group is made in much less.
+const SHARE_BYTES_MIN: u64 = 32 << 20;
+
 /// What the root's link carries in less time than hosts need for a further group.
 const LISTINGS_BYTES_MAX: u64 = 64 << 20;
 
@@ -134,6 +137,9 @@ pub struct PushSettings {
     /// Listings of trees that all hosts together would get this many bytes of are relayed, as the tree itself is, instead of being
     /// sent to each.
     pub listings_bytes_max: u64,
+    /// Several members that have what others lack send shares of it of at least this length, at the same time. Not with
+    /// [`PushSettings::rate_min`] or [`Algorithm::InSwitch`], for which the groups of one sender are judged.
+    pub share_bytes_min: u64,
     /// Admits receivers that are not among `hosts`; they authenticate by `credentials`.
     pub admission: Option<Admission>,
     /// The least rate of a group in bytes per second. Below it the host that delays the others is deferred until
@@ -178,6 +184,7 @@ impl PushSettings {
             failure_deadline: FAILURE_DEADLINE,
             retries: 0,
             listings_bytes_max: LISTINGS_BYTES_MAX,
+            share_bytes_min: SHARE_BYTES_MIN,
             admission: None,
             rate_min: None,
             rate_max: None,

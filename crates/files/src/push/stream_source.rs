@@ -183,7 +183,7 @@ impl StreamSource {
         let lacks = |holder: &&Holder<'_>| !self.is_final() || !holder.has.covers((0, self.end));
         let hosts: Vec<usize> = holders.iter().filter(lacks).map(|holder| holder.host).collect();
         let ranges = [(self.messages_start(), u64::MAX)].into_iter().collect();
-        (!hosts.is_empty()).then_some(Part { source: None, hosts, ranges })
+        (!hosts.is_empty()).then_some(Part::of(None, hosts, ranges))
     }
 
     /// Whether the root sends to each host itself in the next group, and up to which place in the stream.

@@ -77,6 +77,9 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
     if scenario.stream.is_none() && !may_join && dice.percent(25) {
         draw_all_or_none(&mut dice, &mut scenario);
     }
+    if dice.percent(50) {
+        scenario.share_bytes_min = dice.magnitude(1, scenario.bytes.max(1));
+    }
     scenario
 }
 

@@ -47,6 +47,9 @@ pub struct PushScenario {
     /// Length of the listing of a tree, which is relayed; 0: receivers know it.
     #[serde(default)]
     pub listing_bytes: u64,
+    /// The least length of what each of several members sends that have the same; 0: one member sends all.
+    #[serde(default)]
+    pub share_bytes_min: u64,
     /// Whether hosts publish only if all of them can.
     #[serde(default)]
     pub all_or_none: bool,
@@ -244,6 +247,12 @@ impl PushScenario {
     /// Plans that the push is interrupted.
     pub fn cancel(&mut self, step: u64) {
         self.planned_faults.push(PlannedFault { step, what: Fault::Cancel });
+    }
+
+    /// Plans that a machine's ports have this rate from the start.
+    pub fn slow(&mut self, machine: u32, bytes_per_s: u64) {
+        let what = Fault::Rate { machine, bytes_per_s };
+        self.planned_faults.push(PlannedFault { step: 0, what });
     }
 
     /// Returns how many machines there are, including the root's.

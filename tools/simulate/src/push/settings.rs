@@ -37,6 +37,10 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
         retries: scenario.retries,
         listings_bytes_max: 0,
         all_or_none: scenario.all_or_none,
+        share_bytes_min: match scenario.share_bytes_min {
+            0 => u64::MAX,
+            least => least,
+        },
         rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
         ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
     })

@@ -13,6 +13,7 @@ pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {
     to.with(|it| it.retries = 0);
     to.with(|it| it.rate_min_percent = 0);
     to.with(|it| it.all_or_none = false);
+    to.with(|it| it.share_bytes_min = 0);
     to.with(|it| shorten(it, it.bytes / 2));
     to.with(|it| shorten(it, it.bytes - it.bytes.min(it.block_bytes)));
     to.with(|it| it.algorithm = None);
