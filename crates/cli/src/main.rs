@@ -34,6 +34,7 @@ mod network;
 mod output;
 mod parent;
 mod plan;
+mod progress;
 mod push;
 mod receive;
 mod recording;

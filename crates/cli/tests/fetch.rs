@@ -4,8 +4,10 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read},
     path::Path,
-    process::{Child, ChildStderr},
+    process::{Child, ChildStderr, Command},
 };
+
+use serde_json::Value;
 
 use crate::common::{Outcome, Place, await_that, signal};
 
@@ -169,4 +171,71 @@ fn what_cannot_be_fetched_says_why() {
     // The other secret.
     place.write_private("secret", &place.run_words("secret").out);
     refused("object", "copy", &[], 1, "does `rdmc serve` run there?");
+}
+
+#[test]
+fn each_file_is_reported_once_as_soon_as_it_is_verified_whichever_server_sends_it() {
+    let place = place(20_000_000);
+    fs::create_dir_all(place.path("served/tree/in")).unwrap();
+    fs::rename(place.path("served/object"), place.path("served/tree/second")).unwrap();
+    let first = vec![7; 2 << 20];
+    fs::write(place.path("served/tree/in/first"), &first).unwrap();
+    fs::write(place.path("served/tree/empty"), "").unwrap();
+    // The second takes more than half a minute.
+    let slow = Server::start(&place, &["--bwlimit", "4mbit"]);
+    let other = Server::start(&place, &[]);
+    let more = ["--from", &other.address(), "--progress", "json", "--json"];
+    let mut fetching = slow.fetch(&place, "tree", "copy", &more);
+    let lines = BufReader::new(fetching.stderr.take().unwrap()).lines();
+    let mut objects = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    let mut next_file = || objects.find(|object| object["event"] == "file");
+    let (empty, object) = (next_file().unwrap(), next_file().unwrap());
+    assert_eq!((&empty["path"], &empty["bytes"]), (&"empty".into(), &0.into()), "{empty}");
+    assert_eq!((&object["schema"], &object["path"]), (&1.into(), &"in/first".into()), "{object}");
+    let at = Path::new(object["at"].as_str().unwrap());
+    assert!(fs::read(at).unwrap() == first && !place.path("copy").exists());
+    assert_eq!(object["destination"].as_str(), place.path("copy/in/first").to_str());
+    drop(slow);
+    let rest: Vec<Value> = objects.collect();
+    let files: Vec<&Value> = rest.iter().filter(|object| object["event"] == "file").collect();
+    assert_eq!(files.len(), 1, "{rest:?}");
+    assert_eq!((&files[0]["path"], &files[0]["bytes"]), (&"second".into(), &20_000_000.into()));
+    let last = rest.last().unwrap();
+    let bytes = Value::from(20_000_000 + first.len());
+    assert_eq!((&last["event"], &last["phase"]), (&"progress".into(), &"done".into()), "{last}");
+    assert_eq!((&last["bytes"], &last["received_bytes"]), (&bytes, &bytes), "{last}");
+    assert_eq!(outcome(fetching).json()["server"], other.address());
+    assert!(fs::read(place.path("copy/in/first")).unwrap() == first && !at.exists());
+    // What is there already is the same file in the copy.
+    let again = outcome(other.fetch(&place, "tree/second", "copy/second", &["--progress", "json"]));
+    let files: Vec<&str> =
+        again.err.lines().filter(|line| line.contains(r#""event":"file""#)).collect();
+    let [file] = files[..] else { panic!("{again:?}") };
+    let file: Value = serde_json::from_str(file).unwrap();
+    assert_eq!((&file["path"], &file["at"]), (&"second".into(), &file["destination"]), "{file}");
+    for words in [&["--progress", "none"][..], &["--progress", "json", "--quiet"]] {
+        let outcome = outcome(other.fetch(&place, "tree", "copy", words));
+        assert_eq!((outcome.code, outcome.err.as_str()), (Some(0), ""), "{outcome:?}");
+    }
+}
+
+/// Of programs that run the command.
+#[test]
+fn a_fetch_ends_with_the_process_that_it_watches() {
+    let place = place(20_000_000);
+    let slow = Server::start(&place, &["--bwlimit", "1mbit"]);
+    let mut watched = Command::new("sleep").arg("3600").spawn().unwrap();
+    let process = watched.id().to_string();
+    let more = ["--json", "--progress", "json", "--end-with", &process];
+    let fetching = slow.fetch(&place, "object", "copy", &more);
+    place.await_bytes("copy", 0);
+    watched.kill().unwrap();
+    watched.wait().unwrap();
+    let ended = outcome(fetching);
+    assert_eq!((ended.code, &ended.json()["error"]), (Some(130), &"interrupted".into()));
+    let last = ended.err.lines().rfind(|line| line.starts_with('{')).unwrap();
+    let last: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(last["phase"], "ending", "{ended:?}");
+    let number = ["--end-with", "0"];
+    outcome(slow.fetch(&place, "object", "copy", &number)).has_failed_with(2, "not a process");
 }

@@ -68,6 +68,7 @@ mod stream_message;
 mod switch_control;
 mod system;
 mod watched;
+mod whole_files;
 mod writeback;
 
 /// Patterns that choose what of a tree is sent.

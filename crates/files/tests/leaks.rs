@@ -118,7 +118,7 @@ fn fetch(
 ) -> thread::JoinHandle<()> {
     let destination = directory.join(to).to_str().unwrap().to_owned();
     let settings = ReceiverSettings {
-        fetch: Some(Fetch { path: "object".to_owned(), destination, shares }),
+        fetch: Some(Fetch { path: "object".to_owned(), destination, shares, reports_files: true }),
         stop: Arc::clone(stop),
         ..ReceiverSettings::new(to.to_owned(), Placement::Anywhere)
     };

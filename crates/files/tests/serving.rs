@@ -2,7 +2,9 @@
 
 use std::{
     fs,
+    io::Read,
     net::Ipv4Addr,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex,
@@ -15,7 +17,7 @@ use std::{
 
 use files::{
     HostState, ListOptions, PushSettings, Selection, Server, ServerEvent, ServerSettings,
-    receiver::{self, Fetch, Placement, ReceiveError, ReceiverSettings},
+    receiver::{self, Fetch, Placement, ReceiveError, ReceiverSettings, Reception, VerifiedFile},
 };
 use rdmc::Secret;
 
@@ -83,15 +85,27 @@ impl World {
     ) -> Fetching {
         let (path, destination) = (path.to_owned(), self.path(to).to_str().unwrap().to_owned());
         let settings = ReceiverSettings {
-            fetch: Some(Fetch { path, destination, shares }),
+            fetch: Some(Fetch { path, destination, shares, reports_files: false }),
             stop: Arc::clone(stop),
             ..ReceiverSettings::new("host".to_owned(), Placement::Anywhere)
         };
+        self.fetch_by(serving, settings)
+    }
+
+    fn fetch_by(&self, serving: &Serving, settings: ReceiverSettings) -> Fetching {
         let (address, secret) = (serving.server.address().to_string(), self.secret.clone());
         thread::spawn(move || {
             let channel = receiver::join(&address, &secret.into(), TIMEOUT).unwrap();
             receiver::serve(channel, &settings)
         })
+    }
+
+    /// The settings of a host that reports each file of a copy.
+    fn reporting(&self, path: &str, to: &str) -> ReceiverSettings {
+        let (path, destination) = (path.to_owned(), self.path(to).to_str().unwrap().to_owned());
+        let fetch = Fetch { path, destination, shares: None, reports_files: true };
+        let settings = ReceiverSettings::new("host".to_owned(), Placement::Anywhere);
+        ReceiverSettings { fetch: Some(fetch), ..settings }
     }
 
     /// Names of rdmc beside the copies.
@@ -128,7 +142,26 @@ fn is_copy(copy: &Path, contents: &[u8]) -> bool {
     fs::read(copy).is_ok_and(|read| read == contents)
 }
 
-fn wait_until(condition: impl Fn() -> bool) {
+/// Waits for the next file that a host reports.
+fn next_file(reception: &Reception) -> VerifiedFile {
+    let mut file = None;
+    wait_until(|| {
+        file = file.take().or_else(|| reception.take_verified_file());
+        file.is_some()
+    });
+    file.unwrap()
+}
+
+/// What a reader finds that opens a reported file where it was, or else where it is in the copy.
+fn read(file: &VerifiedFile) -> Vec<u8> {
+    let opened = fs::File::open(&file.at).or_else(|_| fs::File::open(&file.destination));
+    let (mut opened, mut contents) = (opened.unwrap(), Vec::new());
+    assert_eq!(opened.metadata().unwrap().ino(), file.inode, "{file:?}");
+    opened.read_to_end(&mut contents).unwrap();
+    contents
+}
+
+fn wait_until(mut condition: impl FnMut() -> bool) {
     let since = Instant::now();
     while !condition() {
         assert!(since.elapsed() < TIMEOUT, "it does not come");
@@ -319,5 +352,115 @@ fn a_host_that_has_shared_long_enough_leaves_once_nobody_gets_its_copy() {
     let second = world.fetch(&serving, "object", "second");
     assert!(first.join().unwrap().is_ok() && second.join().unwrap().is_ok());
     assert!(is_copy(&world.path("first"), &contents) && is_copy(&world.path("second"), &contents));
+    serving.server.close(TIMEOUT);
+}
+
+#[test]
+fn a_file_is_reported_as_soon_as_it_is_verified_and_whatever_comes_after_it() {
+    let world = World::new();
+    let (first, second) = (contents(3 * MIB), contents(20 * MIB));
+    world.write("tree/in/first", &first);
+    world.write("tree/second", &second);
+    world.write("tree/empty", b"");
+    world.write("object", &first);
+    // The second takes 40 s.
+    let slow = world.serve(|settings| settings.session.rate_max = Some(1 << 19));
+    let settings = world.reporting("tree", "copy");
+    let (reception, stop) = (Arc::clone(&settings.reception), Arc::clone(&settings.stop));
+    let fetching = world.fetch_by(&slow, settings);
+    let reported = [next_file(&reception), next_file(&reception)];
+    let paths = reported.clone().map(|file| (file.path, file.bytes));
+    assert_eq!(paths, [("empty".into(), 0), ("in/first".into(), 3 << 20)]);
+    assert!(!world.path("copy").exists() && reception.published_path().is_none());
+    for (file, contents) in reported.iter().zip([&[][..], &first]) {
+        assert!(file.at.starts_with(world.directory.path()) && fs::metadata(&file.at).is_ok());
+        assert_eq!(file.destination, world.path("copy").join(&file.path));
+        assert!(read(file) == contents, "{file:?}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(matches!(fetching.join().unwrap(), Err(ReceiveError::Stopped)));
+    assert_eq!(reception.take_verified_file(), None, "the second is not complete");
+    slow.server.close(TIMEOUT);
+
+    // What an earlier session has left is compared, and reported as well.
+    let serving = world.serve(|_| {});
+    let settings = world.reporting("tree", "copy");
+    let reception = Arc::clone(&settings.reception);
+    let fetching = world.fetch_by(&serving, settings);
+    let again = [next_file(&reception), next_file(&reception)];
+    assert_eq!(again, reported, "where they were");
+    let last = next_file(&reception);
+    assert_eq!(last.path, Path::new("second"));
+    assert!(read(&last) == second);
+    fetching.join().unwrap().unwrap();
+    assert!(again.iter().all(|file| read(file) == fs::read(&file.destination).unwrap()));
+    assert_eq!(reception.take_verified_file(), None, "each once");
+    // A file that is no tree.
+    for to in ["single", "single", "missing/single"] {
+        let settings = world.reporting("object", to);
+        let reception = Arc::clone(&settings.reception);
+        let fetching = world.fetch_by(&serving, settings);
+        if to.starts_with("missing") {
+            assert!(fetching.join().unwrap().is_err());
+            assert_eq!(reception.take_verified_file(), None);
+            continue;
+        }
+        let file = next_file(&reception);
+        assert_eq!((file.path.as_path(), &file.destination), (Path::new(to), &world.path(to)));
+        assert!(read(&file) == first);
+        fetching.join().unwrap().unwrap();
+        assert_eq!(reception.take_verified_file(), None, "once");
+    }
+    serving.server.close(TIMEOUT);
+}
+
+#[test]
+fn every_file_is_reported_once_by_every_host_and_one_that_stays_unread_at_the_end() {
+    let world = World::new();
+    let of = |file: usize| contents(file * 50_000);
+    for file in 0..40 {
+        world.write(&format!("tree/{}/{file}", file % 3), &of(file));
+    }
+    let served = world.path("served/tree");
+    fs::hard_link(served.join("0/39"), served.join("name")).unwrap();
+    fs::File::create(served.join("hole")).unwrap().set_len(3 << 20).unwrap();
+    std::os::unix::fs::symlink("0/39", served.join("link")).unwrap();
+    let serving = world.serve(|settings| settings.session.rate_max = Some(100 << 20));
+    // One has some files already, of which short ones come again in chunks with others.
+    let there = ["0/3", "0/9", "1/37", "1/4", "2/2", "2/8"];
+    (0..3).for_each(|at| fs::create_dir_all(world.path(&format!("copy-0/{at}"))).unwrap());
+    for name in there {
+        let (from, to) = (served.join(name), world.path("copy-0").join(name));
+        fs::copy(&from, &to).unwrap();
+        let modified = fs::metadata(&from).unwrap().modified().unwrap();
+        fs::File::options().write(true).open(&to).unwrap().set_modified(modified).unwrap();
+    }
+    let hosts = (0..3).map(|host| {
+        let settings = world.reporting("tree", &format!("copy-{host}"));
+        let reception = Arc::clone(&settings.reception);
+        (reception, world.fetch_by(&serving, settings))
+    });
+    for (host, (reception, fetching)) in hosts.collect::<Vec<_>>().into_iter().enumerate() {
+        let copy = world.path(&format!("copy-{host}"));
+        let mut paths = Vec::new();
+        for _ in 0..42 {
+            let file = next_file(&reception);
+            let expected = match file.path.file_name().unwrap().to_str().unwrap() {
+                "hole" => vec![0; 3 << 20],
+                "name" => of(39),
+                number => of(number.parse().unwrap()),
+            };
+            assert!(read(&file) == expected && file.bytes == expected.len() as u64, "{file:?}");
+            if host == 0 && there.map(Path::new).contains(&&*file.path) {
+                assert!(is_copy(&copy.join("2/38"), &of(38)), "nothing has read it before");
+            }
+            paths.push(file.path);
+        }
+        fetching.join().unwrap().unwrap();
+        assert_eq!(reception.take_verified_file(), None);
+        paths.sort();
+        paths.dedup();
+        assert_eq!(paths.len(), 42);
+    }
     serving.server.close(TIMEOUT);
 }

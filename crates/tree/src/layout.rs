@@ -106,13 +106,7 @@ impl Layout {
     /// Returns the parts of files that a range of the object consists of, in order; what is beyond its end is nothing.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> + '_ {
         let range = range.start.min(self.bytes)..range.end.min(self.bytes);
-        let first = self.starts.partition_point(|&start| start <= range.start).saturating_sub(1);
-        let files = first..self.starts.len();
-        files
-            .take_while({
-                let end = range.end;
-                move |&index| self.starts[index] < end
-            })
+        self.files_in(range.clone())
             .map(move |index| {
                 let start = self.starts[index];
                 let in_object = start.max(range.start)..self.end(index).min(range.end);
@@ -125,6 +119,15 @@ impl Layout {
                 data.is_none().then_some(piece).into_iter().chain(split)
             })
             .filter(|piece| !piece.in_object.is_empty())
+    }
+
+    /// Returns the numbers of the files that have a byte in a range of the object, in order.
+    pub fn files_in(&self, range: Range<u64>) -> impl Iterator<Item = usize> + '_ {
+        let first = self.starts.partition_point(|&start| start <= range.start).saturating_sub(1);
+        let has_byte =
+            move |&file: &usize| self.starts[file].max(range.start) < self.end(file).min(range.end);
+        let end = range.end;
+        (first..self.starts.len()).take_while(move |&file| self.starts[file] < end).filter(has_byte)
     }
 
     fn end(&self, index: usize) -> u64 {

@@ -113,6 +113,9 @@ proptest! {
             pieces.flat_map(|piece| piece.in_file.map(move |at| (piece.file, at))).collect();
         let end = object.len().min((start + length) as usize);
         prop_assert_eq!(&found[..], object.get(start as usize..end).unwrap_or_default());
+        let mut touched: Vec<usize> = found.iter().map(|(file, _)| *file).collect();
+        touched.dedup();
+        prop_assert_eq!(layout.files_in(start..start + length).collect::<Vec<_>>(), touched);
         for (file, (bytes, _)) in files.iter().enumerate() {
             let part = bytes / 3..*bytes;
             let ranges = layout.in_object(file, part.clone());

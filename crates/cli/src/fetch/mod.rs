@@ -1,5 +1,6 @@
 //! `rdmc fetch`: gets a file or a directory from a server, and from hosts that get it too.
 
+mod events;
 mod origin;
 mod progress;
 
@@ -26,7 +27,8 @@ use crate::{
     help::{EXPERTS, REPORTS, USUAL},
     hosting::protections,
     interrupt::{Interrupt, survive_file_size_limits},
-    json, logging, output,
+    json, logging, output, parent,
+    progress::Mode,
     receive::failure,
 };
 pub use origin::PORT;
@@ -93,9 +95,17 @@ pub struct Args {
     #[arg(long, help_heading = REPORTS)]
     json: bool,
 
+    /// Format of the progress on standard error; json has also an object for each file of the copy, as soon as it is verified
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Mode::Auto, help_heading = REPORTS)]
+    progress: Mode,
+
     /// Show no progress
     #[arg(short, long, help_heading = REPORTS)]
     quiet: bool,
+
+    /// End, as on SIGTERM, when this process ends; for programs that run this command
+    #[arg(long, value_name = "PID", hide = true)]
+    end_with: Option<u32>,
 
     /// Log to stderr (RUST_LOG sets the level)
     #[arg(short, long, help_heading = REPORTS)]
@@ -135,6 +145,9 @@ impl Args {
 
 /// Fetches, from one server after another until one has sent everything.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
+    if let Some(process) = args.end_with {
+        parent::end_with(process)?;
+    }
     survive_file_size_limits().map_err(Failure::while_doing("catching signals"))?;
     let destination = args.destination()?;
     let Some(credentials) = args.credentials.read(&[])? else {
@@ -142,10 +155,13 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     };
     let interrupt = Interrupt::catch(args.json)?.begin();
     logging::start(args.verbose, None);
+    let mode = if args.quiet { Mode::None } else { args.progress };
+    let mut progress = Progress::start(mode.shown(args.verbose));
     let fetch = Fetch {
         path: args.origin.path.clone(),
         destination,
         shares: args.share.map(Duration::from_secs),
+        reports_files: progress.shows_files(),
     };
     let host =
         args.name.clone().unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned());
@@ -162,7 +178,10 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         ..ReceiverSettings::new(host, Placement::Anywhere)
     };
     let servers = [&args.origin.server].into_iter().chain(&args.from).collect();
-    Fetching { args, servers, credentials, settings, started: Instant::now() }.run(&interrupt)
+    let fetching = Fetching { args, servers, credentials, settings, started: Instant::now() };
+    let outcome = fetching.run(&interrupt, &mut progress);
+    progress.finish(false);
+    outcome
 }
 
 struct Fetching<'a> {
@@ -184,14 +203,14 @@ enum Ended {
 }
 
 impl Fetching<'_> {
-    fn run(&self, interrupt: &Interrupt) -> Result<Exit, Failure> {
+    fn run(&self, interrupt: &Interrupt, progress: &mut Progress) -> Result<Exit, Failure> {
         let mut reasons = Vec::new();
         let mut rounds = 0;
         loop {
             reasons.clear();
             for server in &self.servers {
                 interrupt.check()?;
-                match self.attempt(server)? {
+                match self.attempt(server, progress)? {
                     Ended::Done => return Ok(Exit::Done),
                     Ended::Failed { reason, has_progressed } => {
                         tracing::info!(%server, reason, "the next server is asked");
@@ -209,7 +228,7 @@ impl Fetching<'_> {
     }
 
     /// Errors: no server could do better.
-    fn attempt(&self, server: &ServerAddress) -> Result<Ended, Failure> {
+    fn attempt(&self, server: &ServerAddress, progress: &mut Progress) -> Result<Ended, Failure> {
         let failed = |reason: String, has_progressed| Ok(Ended::Failed { reason, has_progressed });
         let address = server.to_string();
         let channel = match receiver::join(&address, &self.credentials, CONNECT_TIMEOUT) {
@@ -231,23 +250,23 @@ impl Fetching<'_> {
             .name("rdmc-fetch".into())
             .spawn(move || receiver::serve(channel, &settings))
             .map_err(Failure::while_doing("starting a thread"))?;
-        let mut progress = Progress::start(self.args.quiet || self.args.verbose);
         let mut is_shown = false;
         while !session.is_finished() {
             thread::sleep(TICK);
+            // Before progress is shown, so that all files are.
+            let is_published = reception.published_path().is_some();
             progress.show(&reception);
-            if !is_shown && reception.published_path().is_some() {
+            if is_published && !is_shown {
                 is_shown = true;
-                progress.finish();
-                self.show(server, &reception)?;
+                self.show(server, &reception, progress)?;
             }
         }
-        progress.finish();
+        progress.show(&reception);
         let outcome =
             session.join().map_err(|_| Failure::Failed("the session has panicked".into()))?;
         match outcome {
             Ok(_) if is_shown => Ok(Ended::Done),
-            Ok(_) => self.show(server, &reception).map(|()| Ended::Done),
+            Ok(_) => self.show(server, &reception, progress).map(|()| Ended::Done),
             Err(error @ (ReceiveError::Root(_) | ReceiveError::Aborted { .. })) => {
                 let reason = match error {
                     ReceiveError::Aborted { reason, .. } => reason,
@@ -259,8 +278,14 @@ impl Fetching<'_> {
         }
     }
 
-    /// Prints that the copy is there.
-    fn show(&self, server: &ServerAddress, reception: &Reception) -> Result<(), Failure> {
+    /// Ends the progress, and prints that the copy is there.
+    fn show(
+        &self,
+        server: &ServerAddress,
+        reception: &Reception,
+        progress: &mut Progress,
+    ) -> Result<(), Failure> {
+        progress.finish(true);
         let record = reception.take_record();
         record.notes.iter().for_each(print_message);
         let path = reception.published_path().cloned().unwrap_or_default();

@@ -7,11 +7,12 @@ use files::KeptAttributes;
 use plan::size;
 use rdmc::Fabric;
 
-use super::{progress::Mode, selection::Patterns};
+use super::selection::Patterns;
 use crate::{
     config,
     help::{EXPERTS, LISTENING, REPORTS, STARTING, TREES, USUAL},
     hosting::{Hosting, parse_fabric},
+    progress::Mode,
     transfer::{OrAuto, TransferOptions},
 };
 

@@ -9,7 +9,7 @@ use session::Credentials;
 use super::{
     args::Args,
     destinations,
-    progress::{Mode, Progress},
+    progress::Progress,
     selection::warn_of,
     sources::{Sources, TreeOptions},
     summary,
@@ -19,6 +19,7 @@ use crate::{
     interrupt::Interrupt,
     launch::Launcher,
     output::InUse,
+    progress::Mode,
     recording::{self, Recording},
     replicate::replicate,
     switches,

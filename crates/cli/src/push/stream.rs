@@ -13,7 +13,6 @@ use serde::Serialize;
 use super::{
     args::Args,
     follow::Follow,
-    progress::Mode,
     run::{add_to, launcher, settings},
     sources::Sources,
     summary::{bandwidth, print_shared, seconds, state_and_error},
@@ -24,6 +23,7 @@ use crate::{
     json,
     launch::Launcher,
     output::{self, InUse},
+    progress::Mode,
     recording,
     replicate::{Start, add_last_line},
 };

@@ -22,6 +22,7 @@ mod target;
 mod temporary;
 mod there;
 mod verified;
+mod verified_files;
 
 pub use error::TargetError;
 pub(crate) use error::refusal;
@@ -32,3 +33,5 @@ pub(crate) use target::{PublishedCopy, Spot};
 #[cfg(any(test, fuzzing))]
 pub(crate) use temporary::Temporary;
 pub use verified::Verified;
+pub use verified_files::VerifiedFile;
+pub(crate) use verified_files::VerifiedFiles;

@@ -3,7 +3,7 @@
 use std::{
     ffi::{OsStr, OsString},
     os::{fd::AsFd, unix::ffi::OsStrExt},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -44,6 +44,8 @@ struct Area {
     /// The directory's path; empty for the top.
     below: Vec<u8>,
     directory: Directory,
+    /// The path of `directory`.
+    path: PathBuf,
     /// The only file, if it is one.
     file: Option<OsString>,
 }
@@ -57,6 +59,12 @@ impl Staged {
             length => &path[length + 1..],
         };
         (&area.directory, area.file.as_deref().unwrap_or(OsStr::from_bytes(rest)))
+    }
+
+    /// The path at which an entry is staged, for others that read it.
+    pub(super) fn path_of(&self, path: &[u8]) -> PathBuf {
+        let (_, name) = self.of(path);
+        self.0[self.area(path)].path.join(name)
     }
 
     /// The number of the file system on which an entry is staged.
@@ -124,6 +132,7 @@ impl Staging {
         let area = Area {
             below: Vec::new(),
             directory: place.parent().clone(),
+            path: place.directory().to_owned(),
             file: Some(file.name().to_owned()),
         };
         Self {
@@ -165,7 +174,11 @@ impl Staging {
                 let place = if below.is_empty() { place.clone() } else { inside(parent) };
                 place.remove_temporaries(Some(&name));
             }
-            areas.push(Area { below: below.to_vec(), directory, file: None });
+            let path = match below {
+                [] => place.directory().join(&name),
+                below => order.shown(below).join(&name),
+            };
+            areas.push(Area { below: below.to_vec(), directory, path, file: None });
             hidden.push((parent.clone(), name));
             Ok(true)
         };

@@ -26,6 +26,7 @@ use super::{
     staging::{RESERVED_BYTES_MIN, Staging},
     there::{Found, There},
     verified::Verified,
+    verified_files::VerifiedFiles,
 };
 use crate::{
     Manifest,
@@ -393,6 +394,13 @@ impl Target {
     /// The files for the digest of the copy, once it has begun.
     pub(crate) fn files(&self) -> Option<Arc<CopyFiles>> {
         self.files.clone()
+    }
+
+    /// Finds out which files can be read before the copy is published, once it has begun with these ranges. What stays without being
+    /// read ([`Target::kept`]) does not count as compared.
+    pub(crate) fn verified_files(&self, has: &Ranges) -> Option<VerifiedFiles> {
+        let read = self.kept().missing(self.order.bytes());
+        Some(VerifiedFiles::new(self.files.as_ref()?, &has.intersection(&read)))
     }
 
     /// For reading the copy once it is published, but not where a directory is exchanged.

@@ -22,7 +22,7 @@ const MIB: usize = 1 << 20;
 fn server() -> Evil {
     Evil::connect_to(|settings| {
         let (path, destination) = ("wanted".to_owned(), "copy".to_owned());
-        settings.fetch = Some(Fetch { path, destination, shares: None });
+        settings.fetch = Some(Fetch { path, destination, shares: None, reports_files: true });
     })
 }
 
@@ -192,6 +192,7 @@ fn what_a_sender_makes_up_ends_its_link_and_is_not_written() {
         _ => None,
     });
     assert_eq!(at, MIB as u64);
+    assert_eq!(link.server.reception.take_verified_file(), None);
     // The right ones, in any order, one of them twice.
     let group = link.join();
     for (chunk, bytes) in [(1, last), (1, last), (0, first)] {
@@ -200,6 +201,11 @@ fn what_a_sender_makes_up_ends_its_link_and_is_not_written() {
     }
     group.close(TIMEOUT).unwrap();
     link.await_message(|message| matches!(message, ToRoot::Complete).then_some(()));
+    // It can be read before anything is published.
+    let file = link.server.reception.take_verified_file().unwrap();
+    let copy = link.server.directory.path().join("copy");
+    assert_eq!((&file.destination, file.bytes), (&copy, contents.len() as u64));
+    assert!(fs::read(&file.at).unwrap() == contents && !copy.exists());
     let digest = *blake3::hash(&contents).as_bytes();
     link.server.send(&ToReceiver::Digest { digest });
     let is_equal = link.await_message(|message| match message {
@@ -210,7 +216,8 @@ fn what_a_sender_makes_up_ends_its_link_and_is_not_written() {
     link.server.send(&ToReceiver::Publish);
     link.await_message(|message| matches!(message, ToRoot::Published { .. }).then_some(()));
     link.server.send(&ToReceiver::Finish);
-    let Evil { receiver, directory, .. } = link.server;
+    let Evil { receiver, reception, directory, .. } = link.server;
     assert!(matches!(receiver.join().unwrap(), Ok::<_, ReceiveError>(Some(_))));
     assert_eq!(fs::read(directory.path().join("copy")).unwrap(), contents);
+    assert_eq!(reception.take_verified_file(), None, "once");
 }

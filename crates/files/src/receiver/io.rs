@@ -284,7 +284,12 @@ impl Effects for Io<'_> {
         let copy = Copy { region, has: Arc::default(), bytes, in_place, deferred };
         let is_complete = copy.add_all(has);
         self.copy = Some(HashedCopy { copy, _hasher: Some(hasher) });
-        self.root.settings.reception.stepped();
+        let settings = self.root.settings;
+        if settings.fetch.as_ref().is_some_and(|fetch| fetch.reports_files) {
+            let files = self.target()?.verified_files(has);
+            files.into_iter().for_each(|files| settings.reception.reports(files));
+        }
+        settings.reception.stepped();
         Ok(is_complete)
     }
 
@@ -343,7 +348,8 @@ impl Effects for Io<'_> {
         let Some(group) = self.groups.get(&number) else { return };
         match (&mut self.links, &self.copy) {
             (Some(links), Some(HashedCopy { copy, .. })) => {
-                if let Err(error) = links.receive(group, copy, self.root.events.clone()) {
+                let (events, reception) = (&self.root.events, &self.root.settings.reception);
+                if let Err(error) = links.receive(group, copy, events.clone(), reception) {
                     group.abort(&error.to_string());
                 }
             }

@@ -15,6 +15,7 @@ use rdmc::{Error, Failure, Group, LeaseError, Message};
 use super::{
     error::ReceiveError,
     membership::{Copy, MemberEvent},
+    reception::Reception,
     root_link::Event,
 };
 use crate::{
@@ -90,6 +91,7 @@ impl Links {
         group: &Arc<Group>,
         copy: &Copy,
         events: Sender<Event>,
+        reception: &Arc<Reception>,
     ) -> Result<(), Error> {
         // A group that has failed is noticed by the thread.
         let _ = group.start_close();
@@ -100,6 +102,7 @@ impl Links {
             digests: Arc::clone(&self.digests),
             arrivals: Arc::clone(&self.arrivals),
             events,
+            reception: Arc::clone(reception),
         };
         let body = move || receiver.run();
         let thread = thread::Builder::new().name("rdmc-link-rx".into()).spawn(body);
@@ -129,6 +132,7 @@ struct LinkReceiver {
     digests: Arc<Watched<Digests>>,
     arrivals: Arc<Watched<()>>,
     events: Sender<Event>,
+    reception: Arc<Reception>,
 }
 
 impl LinkReceiver {
@@ -167,6 +171,7 @@ impl LinkReceiver {
             return Err(self.failure(&ALTERED));
         }
         self.write(range.0 as usize, &chunk)?;
+        self.reception.chunk_verified(range);
         if self.copy.add(range) {
             self.notify(MemberEvent::Complete);
         }

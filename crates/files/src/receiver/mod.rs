@@ -70,3 +70,5 @@ pub use placement::Placement;
 pub use reception::{Reception, Record};
 pub use serve::{serve, serve_with};
 pub use settings::{Fetch, ReceiverSettings};
+
+pub use crate::copy::VerifiedFile;

@@ -9,7 +9,11 @@ use std::{
     },
 };
 
-use crate::reason::shortened;
+use crate::{
+    copy::{VerifiedFile, VerifiedFiles},
+    ranges::ByteRange,
+    reason::shortened,
+};
 
 /// The most notes of a session.
 const NOTES_MAX: usize = 20;
@@ -26,6 +30,8 @@ pub struct Reception {
     /// Bytes of the object that are in place.
     received: AtomicU64,
     record: Mutex<Record>,
+    /// Of what is fetched, if they are reported.
+    files: OnceLock<VerifiedFiles>,
 }
 
 /// What is known of a session, for the log of its receiver. Text of the root's is shortened, not escaped.
@@ -69,6 +75,16 @@ impl Reception {
         self.lock().bytes
     }
 
+    /// Takes the next file of the copy that is complete and verified, in the order in which they became so; each file once. Nothing unless
+    /// [`super::Fetch::reports_files`].
+    ///
+    /// A file that was received is verified once each chunk with a byte of it equals the server's digest. So is one that was there, if
+    /// it was compared. One that stays unread, for its length and time, is reported when the copy is published, as is whatever was not
+    /// before: after [`Reception::published_path`] has given a path, no file is added. Symbolic links are no files.
+    pub fn take_verified_file(&self) -> Option<VerifiedFile> {
+        self.files.get()?.take()
+    }
+
     /// What is known so far; the notes are taken.
     pub fn take_record(&self) -> Record {
         let mut record = self.lock();
@@ -95,7 +111,18 @@ impl Reception {
         (record.destination, record.bytes) = (Some(shortened(destination)), bytes);
     }
 
+    /// The copy has begun. Once in a session.
+    pub(super) fn reports(&self, files: VerifiedFiles) {
+        let _ = self.files.set(files);
+    }
+
+    /// A range that equals the root's digest is in place.
+    pub(super) fn chunk_verified(&self, range: ByteRange) {
+        self.files.get().into_iter().for_each(|files| files.add(range));
+    }
+
     pub(super) fn published(&self, path: PathBuf) {
+        self.files.get().into_iter().for_each(VerifiedFiles::add_all);
         let _ = self.published.set(path);
     }
 

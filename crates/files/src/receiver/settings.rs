@@ -25,6 +25,8 @@ pub struct Fetch {
     pub destination: String,
     /// For how long it sends the published copy to others that want it; then until those to which it sends have it.
     pub shares: Option<Duration>,
+    /// Each file of the copy is reported as soon as it is verified ([`Reception::take_verified_file`]).
+    pub reports_files: bool,
 }
 
 /// Settings of a receiver.

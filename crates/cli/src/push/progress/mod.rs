@@ -5,9 +5,6 @@ mod hosts;
 mod lines;
 mod reporter;
 
-use std::io::IsTerminal;
-
-use clap::ValueEnum;
 use files::PushEvent;
 
 pub use display::Display;
@@ -15,18 +12,7 @@ use hosts::Hosts;
 use lines::{Format, Lines};
 use reporter::Reporter;
 
-/// How progress is shown.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Mode {
-    /// Bars on a terminal, otherwise plain
-    Auto,
-    /// A line every 10 seconds
-    Plain,
-    /// A JSON object every second, and one at the end (docs/reference/exit-codes.md)
-    Json,
-    /// Nothing
-    None,
-}
+use crate::progress::{Mode, Shown};
 
 /// The progress of one push.
 pub enum Progress {
@@ -38,14 +24,11 @@ pub enum Progress {
 impl Progress {
     /// Starts to show the progress of these hosts. `is_logged`: logs go to standard error too, and bars would overwrite them.
     pub fn start(mode: Mode, names: &[String], bytes: u64, is_logged: bool) -> Self {
-        let has_bars = !is_logged && std::io::stderr().is_terminal();
-        let format = match mode {
-            Mode::None => return Self::Hidden,
-            Mode::Auto if has_bars => {
-                return Self::Bars(Box::new(Display::new(names, bytes, false)));
-            }
-            Mode::Auto | Mode::Plain => Format::Plain,
-            Mode::Json => Format::Json,
+        let format = match mode.shown(is_logged) {
+            Shown::Nothing => return Self::Hidden,
+            Shown::Bars => return Self::Bars(Box::new(Display::new(names, bytes, false))),
+            Shown::Plain => Format::Plain,
+            Shown::Json => Format::Json,
         };
         // If no thread can be started, the push continues without lines.
         Reporter::start(Hosts::new(names, bytes), Lines::new(format))
