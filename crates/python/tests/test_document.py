@@ -13,11 +13,13 @@ import socket
 import sys
 import tempfile
 import unittest
-from collections.abc import Callable
-from contextlib import chdir
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import commands
 import members
 import numpy
 
@@ -26,13 +28,12 @@ from rdmc._command import find_command
 
 _DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "python.md"
 _DATA = b"of any length" * 100_000
-# Stands for the command: what would go to hosts comes to places on this machine.
+# Stands for the command: hosts and places are on this machine.
 _COMMAND = """#!{python}
 import os, sys
 given = sys.argv[1:]
-for said, here in (("--to=node[01-16]", "--local=2"), ("--dest=/models/", "--dest={top}/{{host}}/")):
+for said, here in {places}.items():
     given[given.index(said)] = here
-given.insert(1, "--mkdir")
 os.execv("{command}", ["{command}", *given])
 """
 
@@ -47,6 +48,16 @@ def _programs() -> dict[str, str]:
         if programs:
             found[heading] = programs[0]
     return found
+
+
+@contextmanager
+def _stand_in(places: dict[str, str]) -> Iterator[None]:
+    """Makes the package run the command with these places on this machine instead of those of a program."""
+    stand_in = Path("command")
+    stand_in.write_text(_COMMAND.format(python=sys.executable, places=places, command=find_command()))
+    stand_in.chmod(0o700)
+    with mock.patch.dict(os.environ, {"RDMC_COMMAND": str(stand_in.absolute())}):
+        yield
 
 
 def _run(heading: str, **given: Any) -> dict[str, Any]:
@@ -126,18 +137,26 @@ class Document(unittest.TestCase):
         with tempfile.TemporaryDirectory() as top, chdir(top):
             Path("models--org--m").mkdir()
             Path("models--org--m", "weights").write_bytes(_DATA)
-            stand_in = Path(top, "command")
-            stand_in.write_text(_COMMAND.format(python=sys.executable, top=top, command=find_command()))
-            stand_in.chmod(0o700)
-            before = os.environ.get("RDMC_COMMAND")
-            os.environ["RDMC_COMMAND"] = str(stand_in)
-            try:
+            for host in ("local-1", "local-2"):
+                Path(host).mkdir()
+            with _stand_in({"--to=node[01-16]": "--local=2", "--dest=/models/": f"--dest={top}/{{host}}/"}):
                 report = _run("Files to hosts")["report"]
-            finally:
-                del os.environ["RDMC_COMMAND"]
-                os.environ.update({} if before is None else {"RDMC_COMMAND": before})
             self.assertEqual((report.hosts, report.failed), (["local-1", "local-2"], {}))
             self.assertEqual([path.read_bytes() for path in Path(top).glob("local-*/**/weights")], [_DATA] * 2)
+
+    def test_files_from_a_server(self) -> None:
+        with tempfile.TemporaryDirectory() as top, chdir(top):
+            Path("models", "llama").mkdir(parents=True)
+            Path("local").mkdir()
+            Path("models", "llama", "weights").write_bytes(_DATA)
+            server = commands.Server(Path(top, "models"), Path(top, "secret"))
+            self.addCleanup(server.kill)
+            loaded = {}
+            origin = f"{server.address}:{Path(top).resolve()}/models/llama"
+            with _stand_in({"node0:/models/llama": origin, "/local/": f"{top}/local/"}):
+                names = _run("Files from a server", load=lambda path, file: loaded.update({path: file.read()}))
+            self.assertEqual(names["report"].path, f"{top}/local/llama")
+            self.assertEqual(loaded, {"weights": _DATA})
 
     def test_arrays(self) -> None:
         self._is_run(_arrays)

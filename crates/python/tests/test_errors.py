@@ -21,7 +21,7 @@ def _all_kinds() -> list[rdmc.RdmcError]:
     return [
         *(kind(rank, "it was killed") for kind in lost for rank in (None, 3)),
         rdmc.PushError("no copy", {"node7": "no space left"}),
-        *(kind("words") for kind in (rdmc.RdmcError, rdmc.InvalidUse, rdmc.TimedOut)),
+        *(kind("words") for kind in (rdmc.RdmcError, rdmc.FetchError, rdmc.InvalidUse, rdmc.TimedOut)),
     ]
 
 

@@ -3,47 +3,26 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import commands
+
 import rdmc
 from rdmc import _push
-from rdmc._command import find_command
 
-# What a test waits for that takes some seconds.
-_PATIENCE = 60.0
 # Lasts much longer.
 _SLOW = """
 import rdmc, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 rdmc.push(sys.argv[1], dest=sys.argv[2], local=1, mkdir=True, bwlimit="1mbit", progress=lambda _: print("goes on", flush=True))
 """
-
-
-def _children(pid: int) -> list[int]:
-    lists = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/children")]
-    return [int(child) for one in lists for child in one.split()]
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        # The name of the program, in parentheses, precedes the state.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def _kill(pid: int) -> None:
-    if not _has_ended(pid):
-        os.kill(pid, signal.SIGKILL)
 
 
 class Push(unittest.TestCase):
@@ -86,9 +65,7 @@ class Push(unittest.TestCase):
                 rdmc.push(self.file, local=1, **options)
 
     def test_all_options_of_the_command_are_typed(self) -> None:
-        said = subprocess.run([find_command(), "push", "--help"], capture_output=True, text=True, check=True).stdout
-        said = said.partition("\nExamples:")[0]
-        named = {name.replace("-", "_") for name in re.findall(r"^ {2,6}(?:-\w, )?--([a-z-]+)", said, re.MULTILINE)}
+        named = commands.options("push")
         # Arguments of other names, what push itself gives, and what would print something else.
         self.assertEqual(named - {"to", "dest", "json", "progress", "quiet", "help"}, set(rdmc.PushOptions.__annotations__))
 
@@ -151,18 +128,7 @@ class Push(unittest.TestCase):
         self.file.write_bytes(bytes(range(256)) * 150_000)
         for number in (signal.SIGKILL, signal.SIGTERM):
             line = [sys.executable, "-c", _SLOW, str(self.file), f"{self.top}/{number.name}/"]
-            with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-                assert process.stdout is not None
-                self.assertEqual(process.stdout.readline(), "goes on\n")
-                commands = _children(process.pid)
-                self.assertEqual(len(commands), 1)
-                self.addCleanup(_kill, commands[0])
-                process.send_signal(number)
-                process.wait(_PATIENCE)
-                until = time.monotonic() + _PATIENCE
-                while not all(map(_has_ended, commands)):
-                    self.assertLess(time.monotonic(), until, "the command goes on")
-                    time.sleep(0.05)
+            commands.assert_ends_with(self, line, number)
             self.assertFalse((self.top / number.name / "file").exists())
 
     def test_what_cannot_begin_is_an_error(self) -> None:

@@ -1,19 +1,21 @@
 """Copies large objects from one machine to many, in about the time that one copy takes.
 
-:func:`push` copies files to hosts, as the command ``rdmc push`` does. :class:`Group` joins processes, on one machine or many, that
-broadcast and reduce arrays in place and send messages. :mod:`rdmc.aio` is the asyncio version; :mod:`rdmc.torch` sends state dicts.
+:func:`push` copies files to hosts, as the command ``rdmc push`` does, and :func:`fetch` gets them from a server. :class:`Group` joins
+processes, on one machine or many, that broadcast and reduce arrays in place and send messages. :mod:`rdmc.aio` is the asyncio version; :mod:`rdmc.torch` sends state dicts.
 """
 
 import importlib
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from rdmc._fetch import FetchedFile, FetchedFiles, FetchOptions, FetchReport, fetch
 from rdmc._push import PushOptions, PushReport, push
 from rdmc._rdmc import __version__, random_secret
 from rdmc.errors import (
     Aborted,
     Corrupt,
     Differs,
+    FetchError,
     InvalidUse,
     MemberLost,
     PushError,
@@ -31,6 +33,11 @@ __all__ = [
     "Corrupt",
     "Counters",
     "Differs",
+    "FetchError",
+    "FetchOptions",
+    "FetchReport",
+    "FetchedFile",
+    "FetchedFiles",
     "Group",
     "HostGroup",
     "InvalidUse",
@@ -47,6 +54,7 @@ __all__ = [
     "TimedOut",
     "Work",
     "__version__",
+    "fetch",
     "push",
     "random_secret",
 ]

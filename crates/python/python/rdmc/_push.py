@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
-from rdmc._command import find_command
+from rdmc import _command
+from rdmc._command import AnyPath
 from rdmc._text import text
 from rdmc.errors import InvalidUse, PushError
-
-# How long the command may take to end after an interruption, in seconds: it notifies hosts.
-_END_SECONDS = 30.0
-# The command's exit code for invalid arguments.
-_USAGE = 2
-
-AnyPath: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 
 class PushOptions(TypedDict, total=False):
@@ -121,11 +114,10 @@ def push(
     Raises PushError if no host has a copy, and with ``check`` if any host has none. Raises InvalidUse if the command refuses the
     arguments or cannot be run; nothing was started.
     """
-    if not isinstance(progress, bool) and not callable(progress):
-        raise InvalidUse(f"progress is {progress!r}; use True, False or a function")
+    _command.check_progress(progress)
     line = _line(source, hosts, dest, progress, options)
     errors = _Errors(progress)
-    with _start(line, None if progress is True else subprocess.PIPE) as command:
+    with _command.start(line, None if progress is True else subprocess.PIPE) as command:
         reader = None
         if command.stderr is not None:
             reader = threading.Thread(target=errors.read, args=(command,), daemon=True)
@@ -135,7 +127,7 @@ def push(
             printed = command.stdout.read()
             command.wait()
         except BaseException:
-            _end(command)
+            _command.end(command)
             raise
         if reader is not None:
             reader.join()
@@ -149,71 +141,23 @@ def _line(
     source: AnyPath | Iterable[AnyPath], hosts: str | Sequence[str] | None, dest: AnyPath | None, progress: object, options: PushOptions
 ) -> list[str]:
     """Returns the command line. Raises InvalidUse for invalid arguments."""
-    sources = [_path("source", one) for one in _each("source", source, (str, bytes, os.PathLike))]
+    sources = [_command.path("source", one) for one in _command.each("source", source, (str, bytes, os.PathLike))]
     words = _words(hosts, dest, progress, options)
     if "-" in sources or "--hosts-file=-" in words:
         raise InvalidUse("standard input cannot be pushed from Python: give a path")
-    for word in [*words, *sources]:
-        if "\0" in word:
-            raise InvalidUse(f"{word!r} has a NUL character, which no program argument can have")
-    # Otherwise the command would outlive this process if it is killed.
-    return [find_command(), "push", "--json", f"--end-with={os.getpid()}", *words, "--", *sources]
-
-
-def _start(line: list[str], stderr: int | None) -> subprocess.Popen[str]:
-    try:
-        return subprocess.Popen(
-            line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8", errors="backslashreplace"
-        )
-    except OSError as error:
-        raise InvalidUse(f"{line[0]} cannot be run: {error.strerror}; set RDMC_COMMAND to the path of the command rdmc") from None
-
-
-def _each(name: str, given: Any, one: tuple[type, ...]) -> list[Any]:
-    """Returns the elements of an argument that may be a single element."""
-    if isinstance(given, one):
-        return [given]
-    if not isinstance(given, Iterable):
-        raise InvalidUse(f"{name} is {given!r}; use a single value or a list")
-    return list(given)
-
-
-def _path(name: str, given: Any) -> str:
-    try:
-        return os.fsdecode(given)
-    except TypeError:
-        raise InvalidUse(f"{name} contains {given!r}; use a path") from None
+    return _command.command_line("push", words, sources)
 
 
 def _words(hosts: str | Sequence[str] | None, dest: AnyPath | None, progress: object, options: PushOptions) -> list[str]:
     words = []
     if hosts is not None:
-        words.append("--to=" + ",".join(text("hosts", host, "names of hosts") for host in _each("hosts", hosts, (str,))))
+        words.append("--to=" + ",".join(text("hosts", host, "names of hosts") for host in _command.each("hosts", hosts, (str,))))
     if dest is not None:
-        words.append("--dest=" + _path("dest", dest))
+        words.append("--dest=" + _command.path("dest", dest))
     if progress is not True:
         words.append("--progress=json")
-    for name, value in options.items():
-        if name not in PushOptions.__annotations__:
-            raise TypeError(_unexpected(name))
-        option = "--" + name.replace("_", "-")
-        if value is True:
-            words.append(option)
-        elif value is not False and value is not None:
-            values = value if isinstance(value, list | tuple) else [value]
-            words += [f"{option}={_text_of(one)}" for one in values]
-    return words
-
-
-def _text_of(value: object) -> str:
-    return os.fsdecode(value) if isinstance(value, bytes | os.PathLike) else str(value)
-
-
-def _unexpected(name: str) -> str:
-    names = ["hosts", "dest", "check", "progress", *PushOptions.__annotations__]
-    near = difflib.get_close_matches(name, names)
-    hint = f"did you mean {' or '.join(near)}?" if near else "options are those of rdmc.PushOptions"
-    return f"push() got an unexpected option {name!r}; {hint}"
+    own = ["hosts", "dest", "check", "progress"]
+    return words + _command.words(options, PushOptions.__annotations__, "push", own, "PushOptions")
 
 
 class _Errors:
@@ -229,7 +173,7 @@ class _Errors:
         """Reads to the end; otherwise the command would block."""
         assert command.stderr is not None
         for line in command.stderr:
-            event = _event_of(line)
+            event = _command.event_of(line)
             if event is None:
                 self.lines.append(line.rstrip())
             elif callable(self._progress) and self.raised is None:
@@ -239,23 +183,6 @@ class _Errors:
                     self.raised = error
                     # Not SIGINT, which background jobs of a shell ignore.
                     command.terminate()
-
-
-def _event_of(line: str) -> dict[str, Any] | None:
-    """Returns the progress event of a line; None for other lines."""
-    try:
-        event = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    return event if isinstance(event, dict) else None
-
-
-def _end(command: subprocess.Popen[str]) -> None:
-    command.terminate()
-    try:
-        command.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        command.kill()
 
 
 def _report(printed: str, program: str, code: int, errors: list[str]) -> PushReport:
@@ -274,7 +201,7 @@ def _report(printed: str, program: str, code: int, errors: list[str]) -> PushRep
     except (AttributeError, KeyError, TypeError, ValueError):
         why = f"{program} has printed {printed[:200]!r}, which is not a report of rdmc push"
         raise PushError(f"{why}: set RDMC_COMMAND to the command rdmc of this package's version", {}) from None
-    if report is None and code == _USAGE:
+    if report is None and code == _command.USAGE:
         raise InvalidUse(reason)
     if report is None or reason:
         raise PushError(reason, {})

@@ -61,6 +61,10 @@ class PushError(RdmcError):
         return str(self.args[0])
 
 
+class FetchError(RdmcError):
+    """There is no copy; the text has the reasons, by server."""
+
+
 _BY_KIND: dict[str, type[MemberLost]] = {
     "lost": MemberLost,
     "silent": MemberLost,
