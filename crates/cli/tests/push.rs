@@ -459,3 +459,21 @@ fn a_push_that_takes_too_many_descriptors_says_how_many_hosts_fit() {
     // A soft limit can be raised, so it does not count.
     assert_eq!(push_with_limit(&place, "-S -n 64", 40).code, Some(0));
 }
+
+#[test]
+fn source_hosts_are_hosts_of_the_push_that_have_the_same() {
+    let place = Place::with(40 << 20);
+    fs::create_dir_all(place.path("rdmc-local/local-2")).unwrap();
+    fs::copy(place.path("object"), place.path("rdmc-local/local-2/object")).unwrap();
+    let push = ["push", "object", "--local", "3", "--json", "--source-hosts"];
+    let outcome = place.run(&[&push[..], &["local-2"]].concat());
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let report = outcome.json();
+    let were_there = report["hosts"].as_array().unwrap().iter().map(|host| &host["was_there"]);
+    assert_eq!(were_there.collect::<Vec<_>>(), [false, true, false]);
+    for host in 1..=3 {
+        assert!(place.is_copy(&format!("rdmc-local/local-{host}/object")));
+    }
+    let outcome = place.run(&[&push[..], &["local-4"]].concat());
+    outcome.has_failed_with(2, "local-4 is to send a share, and is none of the hosts of this push");
+}

@@ -80,7 +80,7 @@ impl LinkSender {
         missing: &Ranges,
         done: impl FnOnce(Result<(), Failure>) + Send + 'static,
     ) -> Result<thread::JoinHandle<()>, Error> {
-        let owed = Owed::new(Chunking::of(self.region.len() as u64), missing);
+        let owed = Owed::new(Chunking::of_links(self.region.len() as u64), missing);
         let send = move || done(self.send_all(owed).map_err(|error| self.failure(&error)));
         let thread = thread::Builder::new().name("rdmc-link-tx".into()).spawn(send);
         thread.map_err(|error| crate::system::system("starting a thread", error))

@@ -286,6 +286,6 @@ fn two_sources_send_as_fast_as_both_links_and_a_slow_one_costs_little() {
     // Together they are at least as fast as the receivers' links.
     for (root, host) in [(2_000, 2_000), (4_000, 4_000), (500, 3_500), (3_500, 500), (400, 4_000)] {
         let seconds = two(root, host);
-        assert!((9.9..11.0).contains(&seconds), "{root} {host}: {seconds}");
+        assert!((9.9..12.0).contains(&seconds), "{root} {host}: {seconds}");
     }
 }

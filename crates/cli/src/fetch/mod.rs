@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often all servers may fail one after another without anything new.
 const ROUNDS_MAX: u32 = 3;
 /// How often progress is shown.
-const TICK: Duration = Duration::from_millis(100);
+const TICK: Duration = Duration::from_millis(20);
 
 const EXAMPLES: &str = "\
 Example:

@@ -251,6 +251,12 @@ pub struct Args {
     #[arg(long, help_heading = TREES)]
     pub all_or_none: bool,
 
+    /// These hosts of the push have the same already, and each sends a share of it beside this machine, whose link then is not the limit
+    ///
+    /// As --to. What they have is compared first; of directories that needs --checksum. A host that lacks it gets a copy as the others.
+    #[arg(long, value_name = "HOSTS", help_heading = EXPERTS)]
+    pub source_hosts: Option<String>,
+
     /// No effect: directories are updated entry by entry by default
     #[arg(long, hide = true, conflicts_with = "atomic")]
     pub inplace: bool,

@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     failure::{Exit, Failure, print_message},
+    hosts,
     interrupt::Interrupt,
     launch::Launcher,
     output::InUse,
@@ -149,6 +150,10 @@ pub fn settings(args: &Args, sources: &Sources) -> Result<PushSettings, Failure>
     settings.offload = args.offload;
     settings.dry_run = args.dry_run;
     settings.all_or_none = args.all_or_none;
+    if let Some(hosts) = &args.source_hosts {
+        let hosts = hosts::parse(hosts).map_err(Failure::Usage)?;
+        settings.source_hosts = hosts.into_iter().map(|host| host.name).collect();
+    }
     settings.retries = args.retry;
     settings.rate_min = args.min_rate.map(|bits| bits / 8);
     settings.admission = destinations::admission(args, sources)?;

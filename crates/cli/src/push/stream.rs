@@ -108,6 +108,7 @@ fn refuse(args: &Args) -> Result<(), Failure> {
         (args.patterns.option().is_some(), args.patterns.option().unwrap_or_default()),
         (args.retry > 0, "--retry"),
         (args.all_or_none, "--all-or-none"),
+        (args.source_hosts.is_some(), "--source-hosts"),
         (args.admit.is_some(), "--admit"),
         (args.switch.is_some(), "--switch"),
         (args.min_rate.is_some(), "--min-rate"),

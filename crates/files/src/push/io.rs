@@ -486,7 +486,7 @@ pub(super) fn reject(mut channel: Channel, reason: &str) {
 }
 
 /// How often digests of chunks are sent while further ones are read.
-const CHUNKS_INTERVAL: Duration = Duration::from_millis(100);
+const CHUNKS_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Reads the chunks in these ranges of the source, and gives those of the last moments each time; returns the rest.
 fn read_chunks(
@@ -495,7 +495,7 @@ fn read_chunks(
     stop: &AtomicBool,
     send: impl Fn(ChunkDigests),
 ) -> Result<ChunkDigests, SourceError> {
-    let chunking = Chunking::of(source.manifest().bytes);
+    let chunking = Chunking::of_links(source.manifest().bytes);
     let (mut read, mut since) = (Vec::new(), Instant::now());
     for chunk in ranges.iter().flat_map(|range| chunking.chunks_of(range)) {
         let digest = source.digest_part(chunking.range(chunk), stop)?;

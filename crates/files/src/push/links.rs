@@ -4,7 +4,10 @@
 //! Hosts come at any time, and leave once they have published their copies. A link that breaks, or brings other bytes than the
 //! root has, is replaced; two members between which that happens again and again do not send to each other any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use schedule::{Attached, ChainMember, attach};
 
@@ -27,6 +30,10 @@ const DIGESTS_MAX: usize = 2048;
 const BROKEN_MAX: u32 = 3;
 /// The same for links that bring other bytes than the root has.
 const ALTERED_MAX: u32 = 2;
+/// For how long a host that has everything stays for one that lacks little more than what is under way.
+const LAST_CHUNKS_TIME: Duration = Duration::from_millis(500);
+/// That is at most this fraction of the object: hosts report five times a second how much they have.
+const LAST_CHUNKS_PART: u64 = 32;
 /// The reason for a host that gets other bytes than the root has from the root itself.
 const ALTERED_IN_VAIN: &str = "bytes that it received were changed in transit, also on the way from the server itself: its link, its \
                                memory or that of the server is faulty";
@@ -118,6 +125,31 @@ impl Links {
                 *told += part.len();
             }
         }
+    }
+
+    /// Whether a host with a verified copy stays for those that get its last chunks, at most [`LAST_CHUNKS_TIME`]. Others get the rest
+    /// from another member.
+    pub(super) fn needs(
+        &self,
+        host: usize,
+        hosts: &[Host],
+        groups: &BTreeMap<u64, PushGroup>,
+        now: Duration,
+    ) -> bool {
+        let few = self.chunking.bytes / LAST_CHUNKS_PART + self.chunking.chunk_bytes;
+        let gets_last = |group: &PushGroup| {
+            group.part.source == Some(host)
+                && !group.is_failing()
+                && group.left(hosts, self.chunking.bytes) <= few
+        };
+        now < hosts[host].progressed_at + LAST_CHUNKS_TIME && groups.values().any(gets_last)
+    }
+
+    /// When the next host does not stay any longer.
+    pub(super) fn deadline(hosts: &[Host], now: Duration) -> Option<Duration> {
+        let verified = hosts.iter().filter(|host| host.step == Step::Verified);
+        let times = verified.map(|host| host.progressed_at + LAST_CHUNKS_TIME);
+        times.filter(|&at| now < at).min()
     }
 
     /// The links that have to begin and end, given those that there are.

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use plan::choice::Choice;
-use rdmc::{Algorithm, Error, Fabric, Failure};
+use rdmc::{Error, Fabric, Failure};
 
 use super::{
     blame::{Blame, Response, Round},
@@ -20,9 +20,9 @@ use super::{
     links::Links,
     object::{Object, Source},
     parts::{Holder, Part},
-    regroup::{Slowness, has_idle_source, has_unserved_host, may_be_cut},
+    regroup::{Recuts, Slowness, has_unserved_host},
     settings::{HostPlan, PushError, PushEvent, PushSettings},
-    shares::{Shares, Sharing},
+    shares::{SendRates, Shares},
     stream_source::{StreamPart, StreamSource},
 };
 use crate::{
@@ -57,7 +57,9 @@ pub struct RootMachine<'a> {
     /// Why members relay instead of switches.
     pub fell_back: Option<String>,
     slowness: Slowness,
-    sharing: Sharing,
+    /// How fast members have sent.
+    send_rates: SendRates,
+    recuts: Recuts,
     /// Hosts may publish: always, or of a push to all or none since every host has had a verified copy on disk.
     has_agreed: bool,
     /// Why the push ends early; then nothing new is started, and only hosts that publish are waited for.
@@ -111,7 +113,8 @@ impl<'a> RootMachine<'a> {
             blame: Blame::default(),
             fell_back: None,
             slowness: Slowness::new(settings.rate_min),
-            sharing: Sharing::default(),
+            send_rates: SendRates::default(),
+            recuts: Recuts::default(),
             has_agreed: !settings.all_or_none,
             stopped: None,
             members: 0,
@@ -144,7 +147,9 @@ impl<'a> RootMachine<'a> {
     pub fn deadline(&self) -> Option<Duration> {
         let groups = self.groups.values().filter_map(PushGroup::deadline);
         let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
-        groups.chain(self.hosts.deadline()).chain(unawaited).chain(self.object.deadline()).min()
+        let links = self.links.as_ref().and_then(|_| Links::deadline(&self.hosts, self.now));
+        let others = [self.object.deadline(), unawaited, links];
+        groups.chain(self.hosts.deadline()).chain(others.into_iter().flatten()).min()
     }
 
     /// Adds a host that joins; returns its index.
@@ -447,13 +452,13 @@ impl<'a> RootMachine<'a> {
             self.regroup(effects, &[group]);
         }
         let (hosts, groups, object) = (&self.hosts, &self.groups, &self.object);
-        let cuts = has_idle_source(hosts, groups, object, self.now) && self.sharing.cut();
+        let cuts = self.recuts.is_due(hosts, groups, object, self.now);
         if cuts || has_unserved_host(hosts, groups, object, self.now) {
             for group in self.groups.values() {
                 let left = group.left(&self.hosts, self.object.bytes());
                 let sent = group.part.ranges.bytes().saturating_sub(left);
                 let time = self.now.saturating_sub(group.since);
-                self.sharing.rates.note(group.part.source, sent, time);
+                self.send_rates.note(group.part.source, sent, time);
             }
             self.regroup(effects, &due);
         }
@@ -552,12 +557,13 @@ impl<'a> RootMachine<'a> {
         let ready = self.hosts.iter().enumerate().filter(|(_, host)| host.is_ready());
         let holders: Vec<Holder<'_>> = ready
             .filter(|(_, host)| !self.hosts.must_wait(host))
-            .map(|(index, host)| Holder::new(index, host))
+            .map(|(index, host)| {
+                let is_source = self.settings.source_hosts.contains(&host.plan.name);
+                Holder::new(index, host, is_source)
+            })
             .collect();
-        let by_one = self.settings.rate_min.is_some()
-            || self.settings.algorithm == Some(Algorithm::InSwitch);
-        let bytes_min = (!by_one).then_some(self.settings.share_bytes_min);
-        let parts = self.object.parts(&holders, &Shares { bytes_min, rates: &self.sharing.rates });
+        let bytes_min = self.settings.share_bytes_min;
+        let parts = self.object.parts(&holders, &Shares { bytes_min, rates: &self.send_rates });
         self.has_begun |= !holders.is_empty();
         let Some(members) = parts.iter().map(|part| part.hosts.len() + 1).max() else {
             return Ok(());
@@ -566,7 +572,7 @@ impl<'a> RootMachine<'a> {
         self.rounds += 1;
         effects.observe(PushEvent::Round { members });
         for part in parts {
-            part.source.filter(|_| part.shares > 1).into_iter().for_each(|it| self.sharing.add(it));
+            part.source.filter(|_| part.shares > 1).into_iter().for_each(|it| self.recuts.add(it));
             self.start(effects, part)?;
         }
         Ok(())
@@ -657,12 +663,15 @@ impl<'a> RootMachine<'a> {
     }
 
     /// Hosts with verified copies that no group needs any more: one that publishes leaves its groups, in which others may still
-    /// need it as a relay. Who fetches does not wait for others, which get another sender.
+    /// need it as a relay. Who fetches waits for others only a moment ([`Links::needs`]); they get another sender.
     fn all_free(&self) -> Vec<usize> {
-        let may_be_cut = may_be_cut(&self.hosts, &self.groups, &self.object);
-        let is_needed = |host: usize| {
-            let is_member = self.groups.values().any(|state| state.needs(host));
-            self.links.is_none() && (is_member || may_be_cut && self.sharing.may_need(host))
+        let is_needed = |host: usize| match &self.links {
+            Some(links) => links.needs(host, &self.hosts, &self.groups, self.now),
+            None => {
+                let (hosts, groups) = (&self.hosts, &self.groups);
+                groups.values().any(|state| state.needs(host))
+                    || self.recuts.may_need(host, hosts, groups, self.object.bytes())
+            }
         };
         let verified =
             (0..self.hosts.len()).filter(|&host| self.hosts[host].step == Step::Verified);
@@ -700,7 +709,7 @@ impl<'a> RootMachine<'a> {
     fn succeeded(&mut self, effects: &mut impl Effects, group: u64) {
         let Some(state) = self.groups.remove(&group) else { return };
         let time = self.now.saturating_sub(state.since);
-        self.sharing.rates.note(state.part.source, state.part.ranges.bytes(), time);
+        self.send_rates.note(state.part.source, state.part.ranges.bytes(), time);
         self.hosts.keep_shares(state.shares());
         for host in state.receivers_left() {
             self.hosts[host].has.extend(state.part.ranges.iter());

@@ -1,8 +1,8 @@
 //! Plans the groups of the next round.
 //!
 //! Bytes that the same hosts lack form a part, which one group replicates. A host that has the part sends it if
-//! there is one, which spares the root's link; otherwise the root. If several members have a long part, each sends a share of it
-//! ([`super::shares`]). The root sends to deferred hosts, since a source publishes its
+//! there is one, which spares the root's link; otherwise the root. If source hosts have a long part, each of them and the root send a
+//! share of it ([`super::shares`]). The root sends to deferred hosts, since a source publishes its
 //! copy only when it need not send any more, and to hosts that could not connect to others, which may be able to connect to the root
 //! alone. After a failure survivors lack nearly the same bytes; small differences are sent to all of them instead of in many
 //! small groups. A host that could not connect to another one is in a group of its own; if the root is that one, from a host.
@@ -51,6 +51,10 @@ pub(super) struct Holder<'a> {
     pub(super) has: &'a Ranges,
     /// Whether it may be a source.
     pub(super) sends: bool,
+    /// Whether it is to send a share of what it has ([`PushSettings::source_hosts`]).
+    ///
+    /// [`PushSettings::source_hosts`]: super::PushSettings::source_hosts
+    pub(super) is_source: bool,
     /// Whether it delayed the others.
     pub(super) is_deferred: bool,
     /// Members to which it cannot connect; `None` is the root.
@@ -58,12 +62,13 @@ pub(super) struct Holder<'a> {
 }
 
 impl<'a> Holder<'a> {
-    pub(super) fn new(index: usize, host: &'a Host) -> Self {
+    pub(super) fn new(index: usize, host: &'a Host, is_source: bool) -> Self {
         let is_deferred = host.deferred_at.is_some();
         Self {
             host: index,
             has: &host.has,
             sends: !is_deferred && !host.keeps_unread,
+            is_source,
             is_deferred,
             apart_from: &host.apart_from,
         }
@@ -111,14 +116,21 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>], shares: &Shares<'_>) -> 
                 && !is_parted
                 && part.ranges.iter().all(|range| holder.has.covers(range))
         };
-        let senders = holders.iter().filter(can_send).map(|holder| holder.host);
-        let mut senders: Vec<Option<usize>> = senders.map(Some).collect();
-        senders.sort_by_key(|host| used.get(host).copied().unwrap_or(0));
-        if senders.is_empty() || part.hosts.iter().all(|host| !is_apart_from_root.contains(host)) {
-            senders.push(None);
-        }
-        let count = shares.count(part.ranges.bytes(), senders.len());
-        senders.truncate(count.min(PARTS_MAX - planned.len() - left));
+        let senders: Vec<&Holder<'_>> = holders.iter().filter(can_send).collect();
+        let parts_of = |member| used.get(&member).copied().unwrap_or(0);
+        let of_sources = senders.iter().filter(|it| it.is_source).map(|it| Some(it.host));
+        let mut sources: Vec<Option<usize>> = of_sources.collect();
+        let senders = if sources.is_empty() {
+            let hosts = senders.iter().map(|holder| holder.host);
+            vec![hosts.min_by_key(|&host| parts_of(Some(host)))]
+        } else {
+            if part.hosts.iter().all(|host| !is_apart_from_root.contains(host)) {
+                sources.push(None);
+            }
+            let mut sources = shares.senders(part.ranges.bytes(), sources, parts_of);
+            sources.truncate(PARTS_MAX - planned.len() - left);
+            sources
+        };
         let cut = shares.cut(&part.ranges, senders);
         let shares = cut.len();
         planned.extend(cut.into_iter().map(|(source, ranges)| {
@@ -204,7 +216,7 @@ mod tests {
     /// One member sends each part.
     fn whole(holders: &[Holder<'_>]) -> Vec<Part> {
         let rates = SendRates::default();
-        parts(BYTES, holders, &Shares { bytes_min: None, rates: &rates })
+        parts(BYTES, holders, &Shares { bytes_min: u64::MAX, rates: &rates })
     }
 
     fn holders<'a>(
@@ -215,6 +227,7 @@ mod tests {
             host,
             has,
             sends: true,
+            is_source: true,
             is_deferred: false,
             apart_from: apart_from(host),
         };
@@ -305,7 +318,7 @@ mod tests {
         let has = [all.clone(), none.clone(), all.clone(), none];
         let rates = SendRates::default();
         let plan = |bytes_min: u64, apart_from: &[Option<usize>]| {
-            let shares = Shares { bytes_min: Some(bytes_min), rates: &rates };
+            let shares = Shares { bytes_min, rates: &rates };
             let of = |host| if host == 0 { apart_from } else { &[] };
             parts(BYTES, &holders(&has, of), &shares)
         };
@@ -329,7 +342,7 @@ mod tests {
         fn after_all_parts_every_host_has_everything(
             lists in prop::collection::vec(prop::collection::vec((0..BYTES, 0..BYTES), 0..6), 1..6),
             sends in prop::collection::vec(any::<bool>(), 6),
-            bytes_min in prop::option::of(1..BYTES),
+            bytes_min in 1..BYTES,
             sent in prop::collection::vec(0..1_000_u64, 7),
         ) {
             let has: Vec<Ranges> =
@@ -342,6 +355,7 @@ mod tests {
                     host,
                     has,
                     sends,
+                    is_source: host % 2 == 0,
                     is_deferred: false,
                     apart_from: &[],
                 })

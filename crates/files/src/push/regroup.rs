@@ -1,6 +1,9 @@
-//! Running groups that are replaced by others: without a straggler, or with a host that became ready later.
+//! Running groups that are replaced by others: without a straggler, with a host that became ready later, or with further senders.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{group::PushGroup, host::Host, object::Object};
 
@@ -11,6 +14,10 @@ const REGROUP_PART: u64 = 8;
 /// How much faster a group must be after hosts were deferred; otherwise these were not the cause, and no
 /// further one is deferred.
 const FASTER: f64 = 1.2;
+/// How often the rest is cut anew: each time costs what is under way.
+const CUTS_MAX: u32 = 8;
+/// When a share is done the others go on at the rate of all shares, if not their senders' links are the limit.
+const SLOW_ALONE: f64 = 0.8;
 
 /// Defers hosts that delay the others.
 pub(super) struct Slowness {
@@ -69,29 +76,77 @@ impl Slowness {
     }
 }
 
-/// Whether a member that has sent a share is done, and the rest of what it has sent a share of is worth being cut anew.
-pub(super) fn has_idle_source(
-    hosts: &[Host],
-    groups: &BTreeMap<u64, PushGroup>,
-    object: &Object,
-    now: Duration,
-) -> bool {
-    groups.values().any(|group| {
-        let same = groups.values().filter(|other| other.part.hosts == group.part.hosts);
-        same.count() < group.part.shares
-    }) && are_worth_replacing(hosts, groups, object, now)
+/// When the rest of what several members send shares of is cut anew.
+#[derive(Default)]
+pub(super) struct Recuts {
+    count: u32,
+    /// Hosts that have sent shares.
+    hosts: BTreeSet<usize>,
+    /// Since a share is done.
+    alone: Option<Alone>,
 }
 
-/// Whether so much is left of what several members send shares of that it may be cut anew.
-pub(super) fn may_be_cut(
-    hosts: &[Host],
-    groups: &BTreeMap<u64, PushGroup>,
-    object: &Object,
-) -> bool {
-    let bytes = object.bytes();
-    groups
-        .values()
-        .any(|group| group.part.shares > 1 && group.left(hosts, bytes) > bytes / REGROUP_PART)
+/// What was when a share was done, and others were not.
+struct Alone {
+    since: Duration,
+    left: u64,
+    /// What all shares brought before, in bytes per second.
+    rate: f64,
+}
+
+impl Recuts {
+    /// A host sends a share.
+    pub(super) fn add(&mut self, host: usize) {
+        self.hosts.insert(host);
+    }
+
+    /// Whether this host may have to send more of the rest, so that it does not publish yet.
+    pub(super) fn may_need(
+        &self,
+        host: usize,
+        hosts: &[Host],
+        groups: &BTreeMap<u64, PushGroup>,
+        bytes: u64,
+    ) -> bool {
+        let mut shares = groups.values().filter(|group| group.part.shares > 1);
+        self.count < CUTS_MAX
+            && self.hosts.contains(&host)
+            && shares.any(|group| group.left(hosts, bytes) > bytes / REGROUP_PART)
+    }
+
+    /// Whether the groups are to be replaced, since a share is done and the others have become slow: more members can send.
+    pub(super) fn is_due(
+        &mut self,
+        hosts: &[Host],
+        groups: &BTreeMap<u64, PushGroup>,
+        object: &Object,
+        now: Duration,
+    ) -> bool {
+        let is_alone = |group: &&PushGroup| {
+            let same = groups.values().filter(|other| other.part.hosts == group.part.hosts);
+            same.count() < group.part.shares
+        };
+        let group = groups.values().find(is_alone).filter(|_| self.count < CUTS_MAX);
+        let Some(group) = group.filter(|_| are_worth_replacing(hosts, groups, object, now)) else {
+            self.alone = None;
+            return false;
+        };
+        let left = group.left(hosts, object.bytes());
+        let rate = |before: u64, since: Duration| {
+            before.saturating_sub(left) as f64 / now.saturating_sub(since).as_secs_f64()
+        };
+        let Some(alone) = &self.alone else {
+            let at_start = object.bytes().saturating_sub(group.rate.window_bytes());
+            self.alone = Some(Alone { since: now, left, rate: rate(at_start, group.since) });
+            return false;
+        };
+        let is_slow = rate(alone.left, alone.since) < alone.rate * SLOW_ALONE;
+        let is_due = is_slow && now >= alone.since + REGROUP_AFTER;
+        if is_due {
+            (self.count, self.alone) = (self.count + 1, None);
+        }
+        is_due
+    }
 }
 
 /// Whether a ready host is in no group, and the running groups are worth replacing: those of a stream always are.

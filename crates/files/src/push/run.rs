@@ -35,7 +35,11 @@ impl<'a> Run<'a> {
         let mut core = match (push.is_stream(), push.is_tree()) {
             (_, is_tree) if push.is_served => {
                 let listing_bytes = is_tree.then(listing_bytes);
-                RootMachine::of_served(&push.settings, Chunking::of(push.bytes()), listing_bytes)
+                RootMachine::of_served(
+                    &push.settings,
+                    Chunking::of_links(push.bytes()),
+                    listing_bytes,
+                )
             }
             (true, _) => RootMachine::of_stream(&push.settings),
             (_, true) => RootMachine::of_tree(&push.settings, push.bytes(), listing_bytes()),

@@ -31,8 +31,8 @@ const JOIN_TIMEOUT_LEAST: Duration = Duration::from_secs(4);
 /// How long reports of receivers that could not join a group may be on their way.
 const REPORT_TIME: Duration = Duration::from_secs(3);
 
-/// With a link of 1 Gbit/s a quarter of a second: a group is made in much less.
-const SHARE_BYTES_MIN: u64 = 32 << 20;
+/// With a link of 1 Gbit/s an eighth of a second: a group is made in much less.
+const SHARE_BYTES_MIN: u64 = 16 << 20;
 
 /// What the root's link carries in less time than hosts need for a further group.
 const LISTINGS_BYTES_MAX: u64 = 64 << 20;
@@ -137,8 +137,10 @@ pub struct PushSettings {
     /// Listings of trees that all hosts together would get this many bytes of are relayed, as the tree itself is, instead of being
     /// sent to each.
     pub listings_bytes_max: u64,
-    /// Several members that have what others lack send shares of it of at least this length, at the same time. Not with
-    /// [`PushSettings::rate_min`] or [`Algorithm::InSwitch`], for which the groups of one sender are judged.
+    /// Names of hosts that have the object already: if they have it, each of them and the root send shares of it at the same time, so
+    /// that the root's link is not the limit. Not with [`PushSettings::rate_min`] or [`Algorithm::InSwitch`].
+    pub source_hosts: Vec<String>,
+    /// The least length of such a share.
     pub share_bytes_min: u64,
     /// Admits receivers that are not among `hosts`; they authenticate by `credentials`.
     pub admission: Option<Admission>,
@@ -184,6 +186,7 @@ impl PushSettings {
             failure_deadline: FAILURE_DEADLINE,
             retries: 0,
             listings_bytes_max: LISTINGS_BYTES_MAX,
+            source_hosts: Vec::new(),
             share_bytes_min: SHARE_BYTES_MIN,
             admission: None,
             rate_min: None,
@@ -310,6 +313,17 @@ impl PushSettings {
         if !(1..=8).contains(&self.streams) {
             return refuse(format!("{} streams per neighbour; use 1 to 8", self.streams));
         }
+        let is_host = |name: &&String| self.hosts.iter().any(|host| host.name == **name);
+        if let Some(name) = self.source_hosts.iter().find(|name| !is_host(name)) {
+            return refuse(format!(
+                "{name} is to send a share, and is none of the hosts of this push"
+            ));
+        }
+        if !self.source_hosts.is_empty() && self.rate_min.is_some() {
+            return refuse(
+                "with source hosts there is no minimum rate: leave one of them out".into(),
+            );
+        }
         let listening = self.hosts.iter().find(|host| matches!(host.reach, Reach::Listens(_)));
         if let (Some(host), None) = (listening, &self.credentials) {
             return refuse(format!(
@@ -342,6 +356,11 @@ impl PushSettings {
         }
         if self.fabric.as_ref().is_some_and(|fabric| *fabric != Fabric::Tcp) {
             return refuse("the algorithm in-switch works with the fabric tcp only");
+        }
+        if !self.source_hosts.is_empty() {
+            return refuse(
+                "switches copy what the root sends: leave out source hosts or in-switch",
+            );
         }
         if self.rate_max.is_some() {
             return refuse("the rate of in-switch blocks cannot be limited; use another algorithm");

@@ -1,12 +1,9 @@
-//! Several members that have what others lack send shares of it at the same time, so that the link of one is not the limit.
+//! The root and hosts that have what others lack send shares of it at the same time, so that the link of one is not the limit.
 //!
-//! Shares are as long as their senders were fast in earlier groups. If one is done while others are not, the rest is cut anew
-//! ([`super::regroup::has_idle_source`]), so that a slow sender costs little even if nothing was known of it.
+//! Shares are as long as their senders were fast in earlier groups. If one is done and the others go on slower than all did before, the
+//! rest is cut anew ([`super::regroup::Recuts`]), so that a slow sender costs little even if nothing was known of it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use crate::ranges::Ranges;
 
@@ -15,48 +12,30 @@ const SHARES_MAX: usize = 4;
 /// Shares end at multiples of this fraction of the least length.
 const UNITS: u64 = 32;
 
-/// How often the rest is cut anew: each time costs what is under way.
-const CUTS_MAX: u32 = 8;
-
-/// What is known of the members that have sent, or send, shares.
-#[derive(Default)]
-pub(super) struct Sharing {
-    pub(super) rates: SendRates,
-    cuts: u32,
-    hosts: BTreeSet<usize>,
-}
-
-impl Sharing {
-    /// A host sends a share.
-    pub(super) fn add(&mut self, host: usize) {
-        self.hosts.insert(host);
-    }
-
-    /// The rest is cut anew. False if it was too often.
-    pub(super) fn cut(&mut self) -> bool {
-        self.cuts += 1;
-        self.cuts <= CUTS_MAX
-    }
-
-    /// Whether a host has sent a share and may have to send more of the rest.
-    pub(super) fn may_need(&self, host: usize) -> bool {
-        self.hosts.contains(&host) && self.cuts < CUTS_MAX
-    }
-}
-
 /// How shares are cut.
 pub(super) struct Shares<'a> {
-    /// The least length of what a member sends; `None`: one member sends everything.
-    pub(super) bytes_min: Option<u64>,
+    /// The least length of what a member sends.
+    pub(super) bytes_min: u64,
     pub(super) rates: &'a SendRates,
 }
 
 impl Shares<'_> {
-    /// How many of this many members send these bytes.
-    pub(super) fn count(&self, bytes: u64, members: usize) -> usize {
-        let Some(least) = self.bytes_min else { return 1 };
-        let long = usize::try_from(bytes / least.max(1)).unwrap_or(usize::MAX);
-        members.min(SHARES_MAX).min(long).max(1)
+    /// The fastest of these members that can send these bytes, as many as are of use; where nothing is known the first ones.
+    /// `used`: how many other parts a member sends.
+    pub(super) fn senders(
+        &self,
+        bytes: u64,
+        members: Vec<Option<usize>>,
+        used: impl Fn(Option<usize>) -> usize,
+    ) -> Vec<Option<usize>> {
+        let weights = self.rates.weights(&members);
+        let rated = weights.into_iter().zip(members);
+        let mut rated: Vec<(f64, Option<usize>)> =
+            rated.map(|(weight, member)| (weight / (1 + used(member)) as f64, member)).collect();
+        rated.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+        let long = bytes / self.bytes_min.max(1);
+        let count = usize::try_from(long).unwrap_or(usize::MAX).clamp(1, SHARES_MAX);
+        rated.into_iter().take(count).map(|(_, member)| member).collect()
     }
 
     /// Leaves out members whose shares of these bytes would be too short, the slowest first.
@@ -69,7 +48,7 @@ impl Shares<'_> {
                 .enumerate()
                 .min_by(|(_, one), (_, other)| one.total_cmp(other))
                 .map_or((0, 1.0), |(index, &weight)| (index, weight));
-            if bytes as f64 * weight / sum >= self.bytes_min.unwrap_or(0) as f64 {
+            if bytes as f64 * weight / sum >= self.bytes_min as f64 {
                 return;
             }
             members.remove(slowest);
@@ -85,7 +64,7 @@ impl Shares<'_> {
         self.fast(ranges.bytes(), &mut members);
         let weights = self.rates.weights(&members);
         let (bytes, sum) = (ranges.bytes() as f64, weights.iter().sum::<f64>());
-        let unit = (self.bytes_min.unwrap_or(0) / UNITS).max(1);
+        let unit = (self.bytes_min / UNITS).max(1);
         let (mut before, mut start) = (0.0, 0);
         let mut shares = Vec::new();
         for (index, weight) in weights.iter().enumerate() {
@@ -151,7 +130,7 @@ mod tests {
     fn shares_are_as_long_as_their_senders_were_fast() {
         let mut rates = SendRates::default();
         let cut = |rates: &SendRates, members: &[Option<usize>]| {
-            let shares = Shares { bytes_min: Some(320), rates };
+            let shares = Shares { bytes_min: 320, rates };
             let cut = shares.cut(&ranges(&[(1_000, 5_000), (9_000, 10_000)]), members.to_vec());
             cut.iter().map(|(_, share)| share.bytes()).collect::<Vec<u64>>()
         };
@@ -169,16 +148,24 @@ mod tests {
     }
 
     #[test]
-    fn few_members_send_and_none_of_them_little() {
-        let rates = SendRates::default();
-        let count =
-            |bytes_min, bytes, members| Shares { bytes_min, rates: &rates }.count(bytes, members);
-        assert_eq!(count(Some(10), 100, 1), 1);
-        assert_eq!(count(Some(10), 100, 3), 3);
-        assert_eq!(count(Some(10), 100, 9), SHARES_MAX);
-        assert_eq!(count(Some(10), 29, 9), 2);
-        assert_eq!(count(Some(10), 5, 9), 1);
-        assert_eq!(count(None, 100, 3), 1);
+    fn few_members_send_and_the_fastest_of_them() {
+        let mut rates = SendRates::default();
+        let members: Vec<Option<usize>> = [Some(0), Some(1), Some(2), Some(3), None].to_vec();
+        let senders = |rates: &SendRates, bytes_min, bytes| {
+            Shares { bytes_min, rates }.senders(bytes, members.clone(), |_| 0)
+        };
+        assert_eq!(senders(&rates, 10, 100), members[..SHARES_MAX]);
+        assert_eq!(senders(&rates, 10, 29), [Some(0), Some(1)]);
+        assert_eq!(senders(&rates, 10, 5), [Some(0)]);
+        assert_eq!(senders(&rates, 200, 100), [Some(0)]);
+        rates.note(None, 100, Duration::from_secs(1));
+        rates.note(Some(0), 10, Duration::from_secs(1));
+        // Of the others the mean is assumed.
+        assert_eq!(senders(&rates, 10, 29), [None, Some(1)]);
+        assert_eq!(senders(&rates, 200, 100), [None]);
+        let used = |member: Option<usize>| if member.is_none() { 2 } else { 0 };
+        let shares = Shares { bytes_min: u64::MAX, rates: &rates };
+        assert_eq!(shares.senders(100, members.clone(), used), [Some(1)]);
     }
 
     proptest! {
@@ -194,7 +181,7 @@ mod tests {
             for (member, bytes) in members.iter().zip(&sent) {
                 rates.note(*member, *bytes, Duration::from_millis(10));
             }
-            let shares = Shares { bytes_min: Some(bytes_min), rates: &rates };
+            let shares = Shares { bytes_min, rates: &rates };
             let cut = shares.cut(&whole, members.clone());
             prop_assert!(cut.len() <= members.len());
             prop_assert_eq!(cut.iter().map(|(_, share)| share.bytes()).sum::<u64>(), whole.bytes());

@@ -16,7 +16,8 @@ use crate::{
     resume::ChunkDigests,
 };
 
-const MIB: usize = 1 << 20;
+/// Length of a chunk of a short object.
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// A server, and a host that fetches `wanted` as `copy`.
 fn server() -> Evil {
@@ -156,8 +157,8 @@ fn send(group: &Group, message: &[u8]) {
 
 #[test]
 fn what_a_sender_makes_up_ends_its_link_and_is_not_written() {
-    let contents: Vec<u8> = (0..MIB + 10).map(|at| (at % 251) as u8).collect();
-    let (first, last) = contents.split_at(MIB);
+    let contents: Vec<u8> = (0..CHUNK_BYTES + 10).map(|at| (at % 251) as u8).collect();
+    let (first, last) = contents.split_at(CHUNK_BYTES);
     let mut link = Link::begin(contents.len() as u64);
     let digests = [first, last].map(|chunk| *blake3::hash(chunk).as_bytes());
     let digests = (0..).zip(digests).collect();
@@ -167,7 +168,7 @@ fn what_a_sender_makes_up_ends_its_link_and_is_not_written() {
     altered[3] ^= 1;
     for messages in [
         vec![vec![0; 3]],
-        vec![vec![0; MIB]],
+        vec![vec![0; CHUNK_BYTES]],
         vec![number(2), last.to_vec()],
         vec![number(u32::MAX), last.to_vec()],
         vec![number(1), first.to_vec()],
@@ -191,7 +192,7 @@ fn what_a_sender_makes_up_ends_its_link_and_is_not_written() {
         ToRoot::Altered { at, .. } => Some(*at),
         _ => None,
     });
-    assert_eq!(at, MIB as u64);
+    assert_eq!(at, CHUNK_BYTES as u64);
     assert_eq!(link.server.reception.take_verified_file(), None);
     // The right ones, in any order, one of them twice.
     let group = link.join();

@@ -369,7 +369,7 @@ impl Effects for Io<'_> {
     }
 
     fn add_chunks(&mut self, digests: ChunkDigests) -> Result<(), ReceiveError> {
-        let chunking = Chunking::of(self.offer.manifest.bytes);
+        let chunking = Chunking::of_links(self.offer.manifest.bytes);
         match &self.links {
             Some(links) => links.add_digests(chunking, digests),
             None => Err(ReceiveError::System(UNEXPECTED_CHUNKS.into())),

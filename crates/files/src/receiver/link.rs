@@ -98,7 +98,7 @@ impl Links {
         let receiver = LinkReceiver {
             group: Arc::clone(group),
             copy: copy.clone(),
-            chunking: Chunking::of(copy.region.len() as u64),
+            chunking: Chunking::of_links(copy.region.len() as u64),
             digests: Arc::clone(&self.digests),
             arrivals: Arc::clone(&self.arrivals),
             events,

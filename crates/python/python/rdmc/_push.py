@@ -67,6 +67,7 @@ class PushOptions(TypedDict, total=False):
     retry: int | None
     secret_file: AnyPath | None
     slurm: bool
+    source_hosts: str | None
     streams: int | None
     switch: str | None
     timeout: int | None

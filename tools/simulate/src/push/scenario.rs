@@ -47,7 +47,7 @@ pub struct PushScenario {
     /// Length of the listing of a tree, which is relayed; 0: receivers know it.
     #[serde(default)]
     pub listing_bytes: u64,
-    /// The least length of what each of several members sends that have the same; 0: one member sends all.
+    /// If it is not 0, hosts that the command names send shares of at least this length of what they have.
     #[serde(default)]
     pub share_bytes_min: u64,
     /// Whether hosts publish only if all of them can.

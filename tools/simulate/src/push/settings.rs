@@ -6,7 +6,7 @@ use files::{
     Admission, HostPlan, PushSettings, Reach,
     machines::{Chunking, RootMachine},
 };
-use rdmc::Secret;
+use rdmc::{Algorithm, Secret};
 
 use super::scenario::PushScenario;
 
@@ -37,13 +37,18 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
         retries: scenario.retries,
         listings_bytes_max: 0,
         all_or_none: scenario.all_or_none,
-        share_bytes_min: match scenario.share_bytes_min {
-            0 => u64::MAX,
-            least => least,
-        },
+        source_hosts: if scenario.share_bytes_min > 0 { sources(scenario)? } else { Vec::new() },
+        share_bytes_min: scenario.share_bytes_min,
         rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
         ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
     })
+}
+
+/// Returns the hosts that send shares of what they have: all that the command names, where that is possible.
+fn sources(scenario: &PushScenario) -> Result<Vec<String>, String> {
+    let is_in_switch = scenario.algorithm()? == Some(Algorithm::InSwitch);
+    let is_possible = scenario.rate_min_percent == 0 && !is_in_switch;
+    Ok(if is_possible { scenario.named().map(name).collect() } else { Vec::new() })
 }
 
 /// Returns the root's state machine of a push.
