@@ -1,4 +1,4 @@
-"""`./dev bench peers`, `trees`, `push`, `hosts`, `python`, `copies` and `threads`: programs that are started on hosts of a lab, or on this
+"""`./dev bench peers`, `trees`, `push`, `hosts`, `python`, `copies`, `fetch` and `threads`: programs that are started on hosts of a lab, or on this
 machine, and timed. `--programs DIRECTORY` before them is where cargo has built those of this repository. Exit codes: 0 when done, 1 when something failed, 2
 when the arguments are invalid, 130 when interrupted."""
 
@@ -14,6 +14,7 @@ from typing import NoReturn
 import arrays
 import broadcasts
 import copies
+import fetches
 import hosts
 import pushes
 import threads
@@ -27,6 +28,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "hosts": (hosts, "pushes to a thousand receivers on this machine, and to ten thousand simulated hosts"),
     "python": (arrays, "arrays between processes in Python, beside torch.distributed and mpi4py, and the same in Rust"),
     "copies": (copies, "one file to 1 to 15 hosts by scp, rsync, a chain of sockets and rdmc push (needs root)"),
+    "fetch": (fetches, "hosts that come at any time get one object by rdmc fetch, scp, libtorrent and rdmc push (needs root)"),
     "threads": (threads, "blocks over TCP by 1, 2 and 4 threads at each end"),
 }
 

@@ -83,21 +83,28 @@ class Listeners:
     def start_rdmc(self, options: Sequence[str] = ()) -> None:
         """`rdmc receive`, by a common secret unless other options are given."""
         if not options:
-            with open(self.secret, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-                file.write(run_all([Launch([self.built.rdmc, "secret"])], _START_TIMEOUT_S)[0])
+            self.make_secret()
         for number in self.numbers:
             host, log = self.site.hosts[number], self.log_of("rdmc", number)
             command = [self.built.rdmc, "receive", "--listen", f"{host.address}:{_RDMC_PORT}", "--dir", str(self.directory_of(number))]
-            launch = Launch([*command, *(options or self._secret_options())], host.enter)
+            launch = Launch([*command, *(options or self.secret_options())], host.enter)
             start(self.programs, launch, log, has_printed(log, "listening on"), "rdmc receive")
 
-    def _secret_options(self) -> list[str]:
+    def make_secret(self) -> None:
+        """Unless it is there."""
+        if self.secret.exists():
+            return
+        with open(self.secret, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            file.write(run_all([Launch([self.built.rdmc, "secret"])], _START_TIMEOUT_S)[0])
+
+    def secret_options(self) -> list[str]:
+        """Of commands of rdmc that use it."""
         return ["--secret-file", str(self.secret)]
 
     def push_launch(self, source: Path, hosts: Sequence[Host], options: Sequence[str] = (), environment: dict[str, str] | None = None) -> Launch:
         """`rdmc push`, by the common secret unless other options are given."""
         to = ",".join(f"{host.address}:{_RDMC_PORT}" for host in hosts)
-        command = [self.built.rdmc, "push", str(source), "--json", "--to", to, *(options or self._secret_options())]
+        command = [self.built.rdmc, "push", str(source), "--json", "--to", to, *(options or self.secret_options())]
         return Launch(command, self.site.root.enter, {"RDMC_PROGRESS": "none", **(environment or {})})
 
     def push(self, source: Path, hosts: Sequence[Host]) -> Any:
@@ -118,26 +125,29 @@ class Listeners:
         run_all([Launch(["rsync", "--archive", "--whole-file", str(source), f"rsync://{host.address}:{_RSYNC_PORT}/copy/"], self.site.root.enter)
                  for host in hosts], _COPY_TIMEOUT_S)
 
-    def start_sshd(self) -> None:
-        """Servers of ssh with keys of their own, in the way that `scp` finds them."""
+    def start_sshd(self, numbers: Sequence[int] | None = None) -> None:
+        """Servers of ssh with keys of their own, in the way that `scp` finds them; on all receivers unless hosts are given."""
         for name in ("host", "user"):
             run_all([Launch(["ssh-keygen", "-qt", "ed25519", "-N", "", "-f", str(self.directory / f"key-{name}")])], _START_TIMEOUT_S)
         # Where the server drops its privileges; systems make it at boot.
         Path("/run/sshd").mkdir(exist_ok=True)
-        for number in self.numbers:
+        for number in self.numbers if numbers is None else numbers:
             host, config = self.site.hosts[number], self.directory / f"sshd-{number}.conf"
             config.write_text(
                 f"ListenAddress {host.address}:{_SSH_PORT}\nHostKey {self.directory}/key-host\nAuthorizedKeysFile {self.directory}/key-user.pub\n"
-                "PidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n", encoding="utf-8")
+                "PidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nMaxStartups 100\nSubsystem sftp internal-sftp\n", encoding="utf-8")
             start(self.programs, Launch([SSHD, "-D", "-e", "-f", str(config)], host.enter), self.log_of("sshd", number), listens(_SSH_PORT), "sshd")
+
+    def scp_words(self) -> list[str]:
+        """scp and its options, for a server of these."""
+        options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes", "IdentitiesOnly=yes", "LogLevel=ERROR"]
+        return ["scp", "-rq", "-F", "none", "-P", str(_SSH_PORT), "-i", str(self.directory / "key-user"), *(word for option in options for word in ("-o", option))]
 
     def scp(self, source: Path) -> None:
         """One host after another."""
-        options = ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "BatchMode=yes", "IdentitiesOnly=yes", "LogLevel=ERROR"]
-        common = ["scp", "-rq", "-F", "none", "-P", str(_SSH_PORT), "-i", str(self.directory / "key-user"), *(word for option in options for word in ("-o", option))]
         for number in self.numbers:
             target = f"root@{self.site.hosts[number].address}:{self.directory_of(number)}/"
-            run_all([Launch([*common, str(source), target], self.site.root.enter)], _COPY_TIMEOUT_S)
+            run_all([Launch([*self.scp_words(), str(source), target], self.site.root.enter)], _COPY_TIMEOUT_S)
 
     def start_chain(self) -> None:
         """A socat on each receiver that unpacks what it receives, and gives it to the next host. It serves one copy."""

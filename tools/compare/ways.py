@@ -53,7 +53,7 @@ class Run:
     receiver_bytes: int | None = None
 
 
-def _cores_ticks() -> tuple[int, int]:
+def cores_ticks() -> tuple[int, int]:
     """Of all cores since the system started: idle, and in all."""
     fields = [int(field) for field in Path("/proc/stat").read_text(encoding="utf-8").splitlines()[0].split()[1:9]]
     return fields[3] + fields[4], sum(fields)
@@ -103,9 +103,9 @@ class Ways:
         write_to_disk(self._listeners.directory)
         source.forget()
         run = Run()
-        idle, ticks = _cores_ticks()
+        idle, ticks = cores_ticks()
         run.seconds = self._copy(way, source, run)
-        idle_after, ticks_after = _cores_ticks()
+        idle_after, ticks_after = cores_ticks()
         run.busy = 1 - (idle_after - idle) / max(1, ticks_after - ticks)
         hosts = self._listeners.numbers[:WAYS[way].receivers_max]
         for host in hosts:

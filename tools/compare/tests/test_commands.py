@@ -113,7 +113,7 @@ class Peers(Case):
         user = ("unshare", "--user") if os.geteuid() == 0 else ()
         if user and subprocess.run([*user, "true"], capture_output=True, check=False).returncode != 0:
             self.skip("no user namespaces may be made here")
-        for command in ("peers", "push", "trees --ways rdmc", "copies", "python --lab"):
+        for command in ("peers", "push", "trees --ways rdmc", "copies", "fetch", "python --lab"):
             with self.subTest(command):
                 done = self.compare(command, user=user)
                 self.assertEqual(done.returncode, 1)
@@ -170,6 +170,27 @@ class Pushes(Case):
                 self.assertAlmostEqual(row["limit_s"], 8 * (1 << 20) / 200e6, places=4)
                 self.assertTrue(0 < row["of_limit"] < 1.5 and 0 <= row["cores_busy"] <= 1, row)
         self.assertTrue(all(row["trouble"] is None for row in rows if row["way"] == "rdmc push"))
+
+    def test_hosts_fetch_by_every_way(self) -> None:
+        """Counted, not timed: how often the object has left the server."""
+        self.need_lab()
+        python = os.environ.get("COMPARE_LIBTORRENT", sys.executable)
+        rows = self.document(f"fetch --hosts 3 --bytes 4MiB --rate 100mbit --repeats 1 --libtorrent {python}")["rows"]
+        self.assertEqual([row["arrivals"] for row in rows if row["way"] == "rdmc fetch"], ["together", "one-by-one", "waves", "poisson", "poisson-sharing"])
+        self.assertEqual([row["arrivals"] for row in rows if row["way"] == "rdmc push"], ["together"])
+        self.assertEqual(len(rows), 4 + 3 * 3 + 2)
+        for row in rows:
+            if row["trouble"] is not None:
+                self.assertIn(row["way"], ("libtorrent", "scp from the server"), row)
+                self.assertTrue("cannot import libtorrent" in row["trouble"] or "is not installed" in row["trouble"], row)
+                self.assertEqual([row[name] for name in ("median", "slowest", "sent_copies", "all_s")], [None] * 4)
+                print(f"SKIPPED: {row['way']}: {row['trouble']}", file=sys.stderr)
+                continue
+            self.assertTrue(0 < row["median"] <= row["slowest"], row)
+            # Headers, and on a busy machine what is sent again come on top. From the server alone each gets its copy.
+            least = 3 if "scp" in row["way"] else 1
+            self.assertTrue(least <= row["sent_copies"] < 3.9, row)
+            self.assertEqual(row["share_s"], 1 if row["arrivals"] == "poisson-sharing" else 0)
 
     def labs(self) -> set[str]:
         listed = subprocess.run([Built(PROGRAMS).lab, "list", "--json"], capture_output=True, check=True).stdout

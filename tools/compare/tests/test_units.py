@@ -9,13 +9,16 @@ import sys
 import tempfile
 import time
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import arrays
+import arrivals
 import contents
+import fetches
+import fetching
 import lab
 import members
 import mpi
@@ -218,6 +221,65 @@ class Workspaces(unittest.TestCase):
             found = subprocess.run([agent, "-x", "10.77.0.2", "echo", '"$HERE"', "--flag"], capture_output=True, text=True, check=True)
             self.assertEqual(found.stdout, "second --flag\n")
             self.assertEqual(subprocess.run([agent, "10.77.0.3", "true"], capture_output=True, check=False).returncode, 1)
+
+
+class Fetches(unittest.TestCase):
+    def test_hosts_come_when_their_arrivals_say(self) -> None:
+        starts = {name: one.starts(9, 10.0, 1) for name, one in arrivals.ARRIVALS.items()}
+        self.assertEqual(starts["together"], [0] * 9)
+        self.assertEqual(starts["one-by-one"], [0, 5, 10, 15, 20, 25, 30, 35, 40])
+        self.assertEqual(starts["waves"], [0, 0, 0, 0, 10, 10, 10, 10, 20])
+        self.assertEqual(starts["poisson"], starts["poisson-sharing"])
+
+    def test_four_hosts_come_at_random_in_the_time_of_one_copy(self) -> None:
+        poisson = arrivals.ARRIVALS["poisson"]
+        starts = poisson.starts(4001, 10.0, 1)
+        self.assertEqual((len(starts), starts[0], starts), (4001, 0, sorted(starts)))
+        self.assertAlmostEqual(starts[-1] / 10 / 1000, 1, delta=0.1)
+        # Exponential: the share of the gaps above their mean is 1/e.
+        gaps = [after - before for before, after in zip(starts, starts[1:])]
+        self.assertAlmostEqual(sum(gap > 2.5 for gap in gaps) / 4000, 0.368, delta=0.03)
+        self.assertEqual(poisson.starts(4001, 10.0, 1), starts)
+        self.assertNotEqual(poisson.starts(4001, 10.0, 2), starts)
+
+    def test_hosts_share_for_whole_seconds(self) -> None:
+        self.assertEqual([one.share_s(10.1) for one in arrivals.ARRIVALS.values()], [0, 0, 0, 0, 11])
+
+    def test_ways_are_measured_where_they_can_be(self) -> None:
+        self.assertEqual([(one.name, way) for one, way in fetches.cells(["together", "waves", "poisson-sharing"], ["rdmc", "scp", "push"])], [
+            ("together", "rdmc"), ("together", "scp"), ("together", "push"), ("waves", "rdmc"), ("waves", "scp"), ("poisson-sharing", "rdmc")])
+
+    def test_a_row_is_of_all_hosts_of_all_repeats(self) -> None:
+        runs = [fetching.Run([10.0, 11.0, 14.0], 14.0, 1100, 0.5), fetching.Run([10.5, 10.5, 10.5], 12.0, 1300, 0.25)]
+        row = fetches.row(arrivals.ARRIVALS["together"], "rdmc", 10.0, 1000, runs, None)
+        self.assertEqual(row, {"arrivals": "together", "way": "rdmc fetch", "share_s": 0, "one_copy_s": 10.0, "median": 1.05, "slowest": 1.4,
+                               "sent_copies": 1.3, "all_s": 12.0, "cores_busy": 0.25, "trouble": None})
+        row = fetches.row(arrivals.ARRIVALS["together"], "scp", 10.0, 1000, [], "why")
+        self.assertEqual([row[name] for name in ("median", "slowest", "sent_copies", "all_s", "cores_busy", "trouble")], [None] * 5 + ["why"])
+
+    def course(self, starts: list[float], script: str, timeout_s: float = 600) -> tuple[list[fetching.Times], list[list[int]]]:
+        """Its hosts' times, and whom each found present."""
+        found: list[list[int]] = []
+        with programs.Programs() as running:
+            def begin(host: int, present: Sequence[int]) -> programs.Program:
+                found.append(list(present))
+                return running.start(Launch(["sh", "-c", script, "sh", str(host)]), stdout=subprocess.PIPE)
+            return fetching.Course(starts, begin).run(timeout_s), found
+
+    def test_a_copy_is_complete_with_the_line_and_a_command_ends_later(self) -> None:
+        times, found = self.course([0.0, 0.0, 0.1], "echo complete; sleep 0.$1")
+        self.assertEqual(found[:2], [[], [1]])
+        self.assertEqual(len(times), 3)
+        self.assertGreaterEqual(times[2].start_s, 0.1)
+        for host, one in enumerate(times, 1):
+            self.assertLess(one.start_s, one.complete_s)
+            self.assertGreater(one.end_s - one.start_s, host / 10)
+
+    def test_a_host_that_fails_or_hangs_is_named(self) -> None:
+        with self.assertRaisesRegex(Failed, "^host 2 ended with status 3$"):
+            self.course([0.0, 0.0], 'test "$1" = 1 || exit 3; sleep 1')
+        with self.assertRaisesRegex(Failed, "^not ended after 0 s: hosts 1$"):
+            self.course([0.0], "sleep 600", 0.2)
 
 
 class Contents(unittest.TestCase):
