@@ -7,6 +7,7 @@ from dataclasses import dataclass
 # Hosts that come together in a wave, and those that come at random in the time of one copy.
 _WAVE_HOSTS = 4
 _HOSTS_PER_COPY = 4
+_SHARING = "-sharing"
 
 
 @dataclass(frozen=True)
@@ -18,11 +19,12 @@ class Arrivals:
 
     def starts(self, hosts: int, one_copy_s: float, seed: int) -> list[float]:
         """Seconds after the first host, of each."""
-        if self.name == "one-by-one":
+        kind = self.name.removesuffix(_SHARING)
+        if kind == "one-by-one":
             return [number * one_copy_s / 2 for number in range(hosts)]
-        if self.name == "waves":
+        if kind == "waves":
             return [number // _WAVE_HOSTS * one_copy_s for number in range(hosts)]
-        if self.name.startswith("poisson"):
+        if kind == "poisson":
             source, starts = random.Random(seed), [0.0]
             while len(starts) < hosts:
                 starts.append(starts[-1] + source.expovariate(_HOSTS_PER_COPY / one_copy_s))
@@ -34,5 +36,6 @@ class Arrivals:
         return math.ceil(one_copy_s) if self.is_sharing else 0
 
 
+_SPREAD = ("one-by-one", "waves", "poisson")
 ARRIVALS = {one.name: one for one in (
-    Arrivals("together"), Arrivals("one-by-one"), Arrivals("waves"), Arrivals("poisson"), Arrivals("poisson-sharing", is_sharing=True))}
+    Arrivals("together"), *map(Arrivals, _SPREAD), *(Arrivals(name + _SHARING, is_sharing=True) for name in _SPREAD))}

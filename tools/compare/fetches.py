@@ -32,13 +32,13 @@ _NOTES = (
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of this command."""
-    parser.add_argument("--bytes", type=size, default=size("256MiB"), metavar="SIZE", help="length of the object (256MiB)")
+    parser.add_argument("--bytes", type=size, default=size("128MiB"), metavar="SIZE", help="length of the object (128MiB)")
     parser.add_argument("--hosts", type=number(1, 63), default=16, metavar="N", help="hosts that fetch it (%(default)s)")
-    parser.add_argument("--rate", type=rate, default=rate("200mbit"),
-                        help="rate of each host's link, of TCP payload; two cores carry 200mbit to each of 16 (200mbit)")
+    parser.add_argument("--rate", type=rate, default=rate("100mbit"),
+                        help="rate of each host's link, of TCP payload; two cores carry 200mbit to each of 16 (100mbit)")
     parser.add_argument("--arrivals", type=several(one_of(list(ARRIVALS))), default=list(ARRIVALS), metavar="ARRIVALS",
                         help="when hosts start: together; one-by-one, the next after half of one copy's time; waves of four, one copy's time apart; "
-                             "poisson, four in one copy's time; poisson-sharing, that and each sends its copy to others for one copy's time more (all)")
+                             "poisson, four in one copy's time; with -sharing after the last three, each sends its copy to others for one copy's time more (all)")
     parser.add_argument("--seed", type=number(0, 10**9), default=1, metavar="N", help="of poisson (%(default)s)")
     parser.add_argument("--ways", type=several(one_of(list(WAYS))), default=list(WAYS), metavar="WAYS",
                         help=f"of {', '.join(WAYS)} (all); push only where hosts come together, scp not where they share")

@@ -42,6 +42,7 @@ mod replicate;
 mod serve;
 mod slurm;
 mod standard_output;
+mod status;
 #[cfg(feature = "switch")]
 mod switch;
 mod switches;
@@ -72,6 +73,7 @@ enum Command {
     Receive(Box<receive::Args>),
     Serve(Box<serve::Args>),
     Fetch(Box<fetch::Args>),
+    Status(status::Args),
     /// Print a new secret for --secret-file: 64 hexadecimal digits from the system's random source
     #[command(after_help = "Example:\n  (umask 077; rdmc secret > secret)")]
     Secret,
@@ -96,6 +98,7 @@ impl Command {
             Self::Plan(args) => args.json,
             Self::Switch(args) => args.is_json(),
             Self::Fetch(args) => args.is_json(),
+            Self::Status(args) => args.is_json(),
             Self::Receive(_)
             | Self::Serve(_)
             | Self::Secret
@@ -113,6 +116,7 @@ impl Command {
             Self::Receive(args) => receive::run(args),
             Self::Serve(args) => serve::run(args),
             Self::Fetch(args) => fetch::run(args),
+            Self::Status(args) => status::run(args),
             Self::Secret => secret(),
             Self::Launch(args) => launch::run(args),
             Self::Demo(args) => demo::run(args),

@@ -141,13 +141,43 @@ fn a_host_that_shares_prints_its_result_and_goes_on_until_it_is_told_to_end() {
     let first = server.fetch(&place, "object", "first", &["--share", "3600", "--name", "first"]);
     await_that("the copy is there", || place.is_copy("first"));
     server.await_line("first has");
-    let second = outcome(server.fetch(&place, "object", "second", &[]));
+    let second = outcome(server.fetch(&place, "object", "second", &["--name", "second"]));
     assert_eq!(second.code, Some(0), "{second:?}");
+    server.await_line("second has");
+    let status =
+        |more: &[&str]| place.run(&[&["status", &server.address()][..], &SECRET, more].concat());
+    let text = status(&[]);
+    assert!(text.out.contains("served/object, 488 KiB: 2 hosts\n"), "{text:?}");
+    assert!(text.out.contains("  first   has a copy, and sends it to others\n"), "{text:?}");
+    let json = status(&["--json"]).json();
+    assert_eq!((&json["server"], &json["exit_code"]), (&server.address().into(), &0.into()));
+    let object = &json["objects"][0];
+    assert_eq!(object["bytes"], 500_000);
+    for (host, name) in ["first", "second"].into_iter().enumerate() {
+        let host = &object["hosts"][host];
+        assert_eq!((&host["host"], &host["state"]), (&name.into(), &"published".into()));
+        assert_eq!((&host["received_bytes"], &host["error"]), (&500_000.into(), &Value::Null));
+    }
+    assert_eq!(object["hosts"][0]["is_here"], true);
     signal(first.id(), "TERM");
     let first = outcome(first);
     assert_eq!((first.code, first.out.starts_with("first, ")), (Some(0), true), "{first:?}");
     let line = server.await_line("sent from here");
     assert!(line.contains("2 copies, 488 KiB sent from here"), "{line}");
+    let status = place.run(&[&["status", &server.address()][..], &SECRET].concat());
+    assert_eq!((status.code, &*status.out), (Some(0), "nothing is fetched\n"), "{status:?}");
+}
+
+#[test]
+fn a_status_that_is_not_to_be_had_says_why() {
+    let place = place(1_000);
+    let server = Server::start(&place, &[]);
+    place.run(&["status", &server.address()]).has_failed_with(2, "--secret-file");
+    place.write_private("secret", &place.run_words("secret").out);
+    let status = |address: &str| place.run(&[&["status", address][..], &SECRET].concat());
+    status(&server.address()).has_failed_with(1, "does `rdmc serve` run there?");
+    status("127.0.0.1:1").has_failed_with(1, "does `rdmc serve` run there?");
+    status(":1").has_failed_with(2, "names no host");
 }
 
 #[test]

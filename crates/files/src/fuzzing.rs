@@ -92,7 +92,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Manifest,
+        FetchState, FetchStatus, Manifest, ObjectStatus, ServerStatus,
         changes::{Change, Changes},
         messages::{
             Blamed, Deletion, Introduction, Offer, Start, StreamOffer, Terms, Top, TreeOffer,
@@ -210,7 +210,18 @@ mod tests {
         });
         let (host, names) = (text(), vec![text()]);
         let (address, token) = (([10, 0, 0, 1], 7000).into(), Some(secret()));
-        let wants = Some(Wanted { path: text(), shares: true });
+        let wants = Some(Wanted::Object { path: text(), shares: true });
+        let asking = Introduction {
+            host: text(),
+            names: Vec::new(),
+            address: ([10, 0, 0, 1], 7000).into(),
+            token: None,
+            wants: Some(Wanted::Status),
+        };
+        let failed_host =
+            FetchStatus { state: FetchState::Failed(text()), ..FetchStatus::new(text()) };
+        let object = ObjectStatus { path: text(), bytes: Some(7), hosts: vec![failed_host] };
+        let status = ServerStatus { objects: vec![object], omitted: 1 };
         let introduction = Introduction { host, names, address, token, wants };
         let seeds = [
             ("hello", seed(0, &ToRoot::Hello(introduction))),
@@ -242,6 +253,10 @@ mod tests {
             ("announce", seed(1, &ToReceiver::Announce(StreamMessage::of(7, b"contents")))),
             ("chunks", seed(1, &ToReceiver::Chunks(ChunkDigests::made_up()))),
             ("leaving", seed(0, &ToRoot::Leaving)),
+            ("asking", seed(0, &ToRoot::Hello(asking))),
+            ("status", seed(1, &ToReceiver::Status(status))),
+            ("store", seed(1, &ToReceiver::Store)),
+            ("stored", seed(0, &ToRoot::Stored)),
             ("said", seed(0, &ToRoot::Said { line: text() })),
             ("altered", seed(0, &ToRoot::Altered { group: 1, at: 7 })),
             ("listing", seed(1, &ToReceiver::Listing { part: vec![1, 2, 3] })),

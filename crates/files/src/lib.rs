@@ -59,6 +59,7 @@ mod resident;
 #[doc(hidden)]
 mod resume;
 mod sending;
+mod server_status;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
 pub mod simulation;
@@ -88,5 +89,6 @@ pub use push::{
 };
 pub use reason::{shortened, shows_nothing};
 pub use resident::peak_resident_bytes;
+pub use server_status::{FetchState, FetchStatus, ObjectStatus, ServerStatus};
 pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};
 pub use switch_control::SwitchControl;

@@ -15,7 +15,7 @@ use tree::{Rule, Selection};
 use crate::{
     Manifest, TargetError, changes::Changes, control::check_failure_deadline,
     group_terms::GroupTerms, owners::Kept, ports::PortRange, ranges::RangeList,
-    resume::ChunkDigests, stream_message::StreamMessage,
+    resume::ChunkDigests, server_status::ServerStatus, stream_message::StreamMessage,
 };
 
 /// From a receiver.
@@ -94,17 +94,22 @@ pub struct Introduction {
     /// That of [`crate::HostTokens`], at one that the root has started.
     #[serde(with = "token_bytes")]
     pub token: Option<Secret>,
-    /// What it fetches from a server.
+    /// What it wants from a server.
     pub wants: Option<Wanted>,
 }
 
-/// What a host fetches.
+/// What a host wants from a server.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Wanted {
-    /// Its path at the server.
-    pub path: String,
-    /// Once it has published its copy the host sends it to others, until it says [`ToRoot::Leaving`].
-    pub shares: bool,
+pub enum Wanted {
+    /// To fetch an object.
+    Object {
+        /// Its path at the server.
+        path: String,
+        /// Once it has published its copy the host sends it to others, until it says [`ToRoot::Leaving`].
+        shares: bool,
+    },
+    /// To know what is fetched: the only answer is [`ToReceiver::Status`].
+    Status,
 }
 
 /// As [`secret_bytes`], of which there may be none.
@@ -192,6 +197,8 @@ pub enum ToReceiver {
     Store,
     /// The copy matches and the source has not changed: publish it.
     Publish,
+    /// What is fetched from a server. The only message.
+    Status(ServerStatus),
     /// The session is over. The last message.
     Finish,
     /// This host is given up. `keep`: whether to keep the partial copy for a later session. The last message.
@@ -217,6 +224,7 @@ impl ToReceiver {
             Self::Digest { .. } => "digest of the source",
             Self::Store => "request to store",
             Self::Publish => "request to publish",
+            Self::Status(_) => "status of a server",
             Self::Finish => "end of the session",
             Self::Abort { .. } => "end of the push",
             Self::Alive => "keepalive",

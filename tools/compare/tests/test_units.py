@@ -243,7 +243,7 @@ class Fetches(unittest.TestCase):
         self.assertNotEqual(poisson.starts(4001, 10.0, 2), starts)
 
     def test_hosts_share_for_whole_seconds(self) -> None:
-        self.assertEqual([one.share_s(10.1) for one in arrivals.ARRIVALS.values()], [0, 0, 0, 0, 11])
+        self.assertEqual([one.share_s(10.1) for one in arrivals.ARRIVALS.values()], [0, 0, 0, 0, 11, 11, 11])
 
     def test_ways_are_measured_where_they_can_be(self) -> None:
         self.assertEqual([(one.name, way) for one, way in fetches.cells(["together", "waves", "poisson-sharing"], ["rdmc", "scp", "push"])], [

@@ -289,3 +289,30 @@ fn two_sources_send_as_fast_as_both_links_and_a_slow_one_costs_little() {
         assert!((9.9..12.0).contains(&seconds), "{root} {host}: {seconds}");
     }
 }
+
+/// When hosts that fetch have their copies, in times of one copy at the others' rate, if the second one has a slow link.
+fn copies_with_a_slow_host() -> Vec<f64> {
+    let mut scenario = scenario(5);
+    scenario.serves = true;
+    // Shorter messages are written past the target's port.
+    (scenario.bytes, scenario.block_bytes, scenario.chunk_bytes) = (2_000_000, 20_000, 20_000);
+    scenario.network.rate_bytes_per_s = 200_000;
+    scenario.network.shared_ports = Some((2_000, 4));
+    scenario.network.cut_through_bytes = None;
+    for (index, host) in (1..).zip(&mut scenario.hosts) {
+        (host.joins, host.start_ns) = (true, index * 1_000_000);
+    }
+    scenario.hosts[1].rate_bytes_per_s = Some(20_000);
+    let end = first(&scenario);
+    assert_eq!(end.steps, vec![Some(Step::Published); 5]);
+    end.published_ns.iter().flatten().map(|&ns| ns as f64 / (10 * SECOND_NS) as f64).collect()
+}
+
+#[test]
+fn a_slow_host_that_fetches_delays_nobody_for_long() {
+    let times = copies_with_a_slow_host();
+    assert!(times[1] > 9.0, "{times:?}");
+    for host in [0, 2, 3, 4] {
+        assert!(times[host] < 1.8, "{times:?}");
+    }
+}

@@ -31,8 +31,8 @@ use crate::{
     progress::Mode,
     receive::failure,
 };
-pub use origin::PORT;
-use origin::{Origin, ServerAddress};
+use origin::Origin;
+pub use origin::{PORT, ServerAddress};
 use progress::Progress;
 
 /// How long connecting to a server may take.

@@ -15,6 +15,7 @@ use super::{
     effects::Effects,
     group::PushGroup,
     host::{Host, Step},
+    link_rates::LinkRates,
     pairs::Pairs,
     parts::Part,
 };
@@ -61,6 +62,7 @@ pub(super) struct Links {
     own_errors: BTreeMap<usize, u32>,
     /// To how many hosts each has sent.
     served: BTreeMap<usize, u64>,
+    rates: LinkRates,
 }
 
 /// What links are to be begun and ended.
@@ -86,6 +88,7 @@ impl Links {
             altered: BTreeMap::new(),
             own_errors: BTreeMap::new(),
             served: BTreeMap::new(),
+            rates: LinkRates::default(),
         }
     }
 
@@ -145,11 +148,21 @@ impl Links {
         now < hosts[host].progressed_at + LAST_CHUNKS_TIME && groups.values().any(gets_last)
     }
 
-    /// When the next host does not stay any longer.
-    pub(super) fn deadline(hosts: &[Host], now: Duration) -> Option<Duration> {
+    /// When something is due if nothing happens.
+    pub(super) fn deadline(&self, hosts: &[Host], now: Duration) -> Option<Duration> {
         let verified = hosts.iter().filter(|host| host.step == Step::Verified);
         let times = verified.map(|host| host.progressed_at + LAST_CHUNKS_TIME);
-        times.filter(|&at| now < at).min()
+        times.chain(self.rates.deadline()).filter(|&at| now < at).min()
+    }
+
+    /// The links whose hosts are to get another sender, since the one that they have delays them.
+    pub(super) fn delayed(
+        &mut self,
+        hosts: &[Host],
+        groups: &BTreeMap<u64, PushGroup>,
+        now: Duration,
+    ) -> Vec<u64> {
+        self.rates.judge(hosts, groups, self.chunking.bytes, now)
     }
 
     /// The links that have to begin and end, given those that there are.
@@ -197,7 +210,7 @@ impl Links {
 
     /// A member in the list that [`attach`] gets; `None` is the root.
     fn member(&self, host: Option<usize>, hosts: &[Host], members: &Members) -> ChainMember {
-        let is_last = self.alters(host);
+        let is_last = self.alters(host) || host.is_some_and(|host| self.rates.is_slow(host));
         let Some(index) = host else { return ChainMember { is_last, ..ChainMember::root() } };
         let known = &hosts[index];
         ChainMember {

@@ -147,7 +147,7 @@ impl<'a> RootMachine<'a> {
     pub fn deadline(&self) -> Option<Duration> {
         let groups = self.groups.values().filter_map(PushGroup::deadline);
         let unawaited = self.hosts.next_unawaited(self.now).filter(|_| !self.has_begun);
-        let links = self.links.as_ref().and_then(|_| Links::deadline(&self.hosts, self.now));
+        let links = self.links.as_ref().and_then(|links| links.deadline(&self.hosts, self.now));
         let others = [self.object.deadline(), unawaited, links];
         groups.chain(self.hosts.deadline()).chain(others.into_iter().flatten()).min()
     }
@@ -582,8 +582,9 @@ impl<'a> RootMachine<'a> {
     fn start_links(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let Some(links) = &mut self.links else { return Ok(()) };
         links.tell(effects, &self.hosts);
+        let delayed = links.delayed(&self.hosts, &self.groups, self.now);
         let plan = links.plan(&self.hosts, &self.groups);
-        self.regroup(effects, &plan.released);
+        self.regroup(effects, &[delayed, plan.released].concat());
         for (host, reason) in plan.given_up {
             self.fail(effects, host, &reason);
         }
@@ -655,6 +656,7 @@ impl<'a> RootMachine<'a> {
                 Step::Published if !known.shares && !is_needed() => {
                     effects.send_message(host, &ToReceiver::Finish);
                     effects.finish_connection(host);
+                    effects.observe(PushEvent::Left { host });
                 }
                 Step::Failed(_) | Step::Unknown(_) => effects.finish_connection(host),
                 _ => {}

@@ -24,6 +24,7 @@ mod host_tokens;
 mod hosts;
 mod inbox;
 mod io;
+mod link_rates;
 mod links;
 #[doc(hidden)]
 mod machine;

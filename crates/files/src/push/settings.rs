@@ -424,6 +424,11 @@ pub enum PushEvent {
         /// Its name.
         name: String,
     },
+    /// A host that has fetched its copy has left the session.
+    Left {
+        /// Its index.
+        host: usize,
+    },
     /// Groups start to replicate what is missing; again after members were lost or became ready later.
     Round {
         /// Members of the largest group, the root included.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     group_terms::GroupTerms,
-    messages::{Deletion, Offer, Start, StreamOffer, ToReceiver, ToRoot, TreeOffer},
+    messages::{Deletion, Offer, Start, StreamOffer, ToReceiver, ToRoot, TreeOffer, Wanted},
     ranges::{RangeList, Ranges},
     resume::ChunkDigests,
 };
@@ -62,7 +62,8 @@ fn a_server_brings_what_was_asked_for_and_nothing_else() {
         ToRoot::Hello(own) => Some(own.wants),
         _ => None,
     });
-    assert_eq!(wanted.map(|wanted| wanted.path).as_deref(), Some("wanted"));
+    let expected = Wanted::Object { path: "wanted".to_owned(), shares: false };
+    assert_eq!(wanted, Some(expected));
     // One that was told to take what a push brings.
     let mut evil = Evil::connect();
     evil.send(&ToReceiver::Offer(Box::new(offer())));

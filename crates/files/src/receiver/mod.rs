@@ -48,7 +48,7 @@ mod writing;
 
 #[doc(hidden)]
 pub use announced::{Announcements, Found};
-pub use call::{call, join};
+pub use call::{call, join, status};
 #[doc(hidden)]
 pub use deferred::{Deferred, Free};
 #[doc(hidden)]

@@ -102,8 +102,10 @@ impl<'a> RootLink<'a> {
     pub(super) fn introduction(&self) -> Introduction {
         let ReceiverSettings { host, names, token, fetch, .. } = self.settings;
         let (host, names, token) = (host.clone(), names.clone(), token.clone());
-        let wanted =
-            |fetch: &Fetch| Wanted { path: fetch.path.clone(), shares: fetch.shares.is_some() };
+        let wanted = |fetch: &Fetch| Wanted::Object {
+            path: fetch.path.clone(),
+            shares: fetch.shares.is_some(),
+        };
         let wants = fetch.as_ref().map(wanted);
         Introduction { host, names, address: self.local, token, wants }
     }

@@ -65,7 +65,7 @@ impl World<'_> {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let (host_name, names, token) = (name(host), Vec::new(), None);
         let shares = self.scenario.hosts[host].shares_ns.is_some();
-        let wants = self.scenario.serves.then(|| Wanted { path: "object".into(), shares });
+        let wants = self.scenario.serves.then(|| Wanted::Object { path: "object".into(), shares });
         let hello = ToRoot::Hello(Introduction { host: host_name, names, address, token, wants });
         self.send_word(line, Way::ToRoot, Word::ToRoot(hello));
         self.plan(now_ns + PROGRESS_NS, Due::Progress(index));

@@ -149,6 +149,8 @@ impl Hosts {
             }
             // Part of the summary.
             PushEvent::FellBack { .. } | PushEvent::Altered { .. } => {}
+            // Of sessions whose hosts fetch.
+            PushEvent::Left { .. } => {}
             PushEvent::Publishing => self.phase = Phase::Publishing,
             PushEvent::Stopping { .. } => self.phase = Phase::Ending,
         }

@@ -3,6 +3,7 @@
 //! There is one session for each object that somebody wants, which begins with the first host and ends with the last. It is a push
 //! to hosts that nobody knows beforehand, in which each gets the object from one member ([`super::links`]).
 
+mod board;
 mod directories;
 mod session;
 mod shared;
@@ -31,7 +32,10 @@ use super::{
     inbox::{Event, Input},
     settings::PushError,
 };
-use crate::system::system;
+use crate::{
+    messages::{ToReceiver, Wanted},
+    system::system,
+};
 pub use shared::{ServerEvent, ServerSettings};
 
 /// How long a host may take to say what it wants.
@@ -62,7 +66,8 @@ impl Server {
         let address = socket.local_addr().map_err(failed)?;
         let credentials = settings.credentials.clone();
         let (sessions, ended, observe) = (Mutex::default(), Condvar::new(), Box::new(observe));
-        let shared = Shared { settings, address, directories, sessions, ended, observe };
+        let board = Default::default();
+        let shared = Shared { settings, address, directories, board, sessions, ended, observe };
         let shared = Arc::new(shared);
         let gate = Gate(Arc::clone(&shared));
         let admit = move |channel: Result<Channel, ::session::Error>| {
@@ -102,7 +107,7 @@ impl Server {
 struct Gate(Arc<Shared>);
 
 impl Gate {
-    /// Passes a host on to the session of what it wants. Errors: it is refused, and was told why.
+    /// Passes a host on to the session of what it wants, or answers. Errors: it is refused, and was told why.
     fn admit(&self, mut channel: Channel) -> Result<(), Error> {
         let deadline = Deadline::after(HELLO_TIMEOUT);
         let own = receive_hello(&mut channel, deadline)?;
@@ -111,11 +116,17 @@ impl Gate {
             let cause = "this is a server of files: use `rdmc fetch`".to_owned();
             return Err(refused(&mut channel, cause, deadline));
         };
-        let path = match self.0.directories.find(&wants.path) {
-            Ok(path) => path,
-            Err(cause) => return Err(refused(&mut channel, cause, deadline)),
+        let (path, shares) = match wants {
+            Wanted::Object { path, shares } => (path, shares),
+            Wanted::Status => {
+                let status = ToReceiver::Status(self.0.board.status());
+                return Ok(channel.send(&status, deadline)?);
+            }
         };
-        self.pass(path, own.host, wants.shares, channel, deadline)
+        match self.0.directories.find(&path) {
+            Ok(path) => self.pass(path, own.host, shares, channel, deadline),
+            Err(cause) => Err(refused(&mut channel, cause, deadline)),
+        }
     }
 
     fn pass(

@@ -18,7 +18,7 @@ use crate::{
         io::Io,
         prepared::Prepared,
         run,
-        settings::{HostState, PushError, PushEvent},
+        settings::PushError,
     },
 };
 
@@ -34,6 +34,7 @@ impl Run {
     pub(super) fn serve(self, inbox: Receiver<Input>) {
         let path: Arc<Path> = self.path.as_path().into();
         (self.server.observe)(ServerEvent::Opened { path: Arc::clone(&path) });
+        self.server.board.open(&path, None);
         let mut sent_bytes = 0;
         let error = match self.open() {
             Ok(source) => self.run(source, inbox, &path, &mut sent_bytes),
@@ -79,24 +80,16 @@ impl Run {
             // The inbox is gone, and with it who has asked.
             Err(error) => {
                 self.server.lock().by_path.remove(&self.path);
+                self.server.board.close(&self.path);
                 self.server.ended.notify_all();
                 return Some(error);
             }
         };
-        let mut names = Vec::new();
+        self.server.board.open(path, Some(prepared.bytes()));
         let mut observe = |event| {
-            let (name, state) = match event {
-                PushEvent::Joined { name, .. } => {
-                    names.push(name.clone());
-                    (name, HostState::Preparing)
-                }
-                PushEvent::Host { host, state } => match names.get(host) {
-                    Some(name) if state != HostState::Preparing => (name.clone(), state),
-                    _ => return,
-                },
-                _ => return,
-            };
-            (self.server.observe)(ServerEvent::Host { path: Arc::clone(path), name, state });
+            if let Some((name, state)) = self.server.board.note(path, event) {
+                (self.server.observe)(ServerEvent::Host { path: Arc::clone(path), name, state });
+            }
         };
         let is_tree = prepared.is_tree();
         let all = [(0, prepared.bytes())].into_iter().collect();

@@ -13,7 +13,7 @@ use std::{
 use rdmc::{Error, Secret};
 use session::Credentials;
 
-use super::directories::Directories;
+use super::{board::Board, directories::Directories};
 use crate::{
     ListOptions,
     push::{
@@ -78,6 +78,7 @@ pub(super) struct Shared {
     pub(super) settings: ServerSettings,
     pub(super) address: SocketAddr,
     pub(super) directories: Directories,
+    pub(super) board: Board,
     pub(super) sessions: Mutex<Sessions>,
     /// A session has ended.
     pub(super) ended: Condvar,
@@ -103,6 +104,7 @@ impl Shared {
         let next = inbox.try_recv().ok();
         if next.is_none() {
             sessions.by_path.remove(path);
+            self.board.close(path);
             self.ended.notify_all();
         }
         next
