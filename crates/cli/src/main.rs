@@ -10,6 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 mod bench;
 mod completions;
 mod config;
+mod confine;
 mod credentials;
 mod demo;
 mod doctor;

@@ -16,6 +16,7 @@ use plan::size;
 use rdmc::{Protection, Secret};
 
 use crate::{
+    confine,
     credentials::CredentialFiles,
     failure::{Exit, Failure, plain_name, print_message},
     fetch,
@@ -112,6 +113,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     session.protection = args.protect;
     session.rate_max = args.bwlimit.map(|bits| bits / 8);
     session.ports = args.ports;
+    confine(&args.directories)?;
     let settings = ServerSettings {
         directories: args.directories.clone(),
         listen: args.listen,
@@ -130,6 +132,20 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     }
     server.close(CLOSE_TIMEOUT);
     if interrupt.is_termination() { Ok(Exit::Done) } else { Err(Failure::Interrupted) }
+}
+
+/// Before anything else can be opened. Errors: the kernel refuses.
+fn confine(directories: &[PathBuf]) -> Result<(), Failure> {
+    match confine::to_reading(directories) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            tracing::info!(
+                "this kernel has no Landlock: only rdmc itself keeps to the directories"
+            );
+            Ok(())
+        }
+        Err(error) => Err(Failure::Failed(format!("keeping to the directories: {error}"))),
+    }
 }
 
 /// The port as it has to be given to fetch.
