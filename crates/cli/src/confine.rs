@@ -55,7 +55,7 @@ mod tests {
         std::os::unix::fs::symlink("../other", served.join("out")).unwrap();
         // Only this thread.
         let confined = thread::spawn(move || {
-            if !to_reading(&[served.clone()]).unwrap() {
+            if !to_reading(std::slice::from_ref(&served)).unwrap() {
                 return println!("SKIPPED: this kernel has no Landlock");
             }
             assert_eq!(fs::read_to_string(served.join("in/file")).unwrap(), "served");
