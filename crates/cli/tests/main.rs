@@ -34,6 +34,8 @@ mod push_faults;
 mod push_stream;
 mod push_trees;
 mod redirected;
+#[cfg(feature = "remote")]
+mod remote;
 mod slurm;
 mod ssh;
 #[cfg(feature = "switch")]

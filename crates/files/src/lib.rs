@@ -90,5 +90,8 @@ pub use push::{
 pub use reason::{shortened, shows_nothing};
 pub use resident::peak_resident_bytes;
 pub use server_status::{FetchState, FetchStatus, ObjectStatus, ServerStatus};
-pub use source::{EntryNames, KeptAttributes, ListOptions, Source, SourceError};
+pub use source::{
+    EntryNames, KeptAttributes, ListOptions, RemoteChecksum, RemoteContents, RemoteEntry,
+    RemoteKind, RemoteShape, Source, SourceError,
+};
 pub use switch_control::SwitchControl;

@@ -25,6 +25,18 @@ impl Ranges {
         new
     }
 
+    /// Takes a range out.
+    pub fn remove(&mut self, (start, end): ByteRange) {
+        if start < end {
+            self.0.remove(start..end);
+        }
+    }
+
+    /// Whether it has a byte of a range.
+    pub fn overlaps(&self, (start, end): ByteRange) -> bool {
+        start < end && self.0.overlaps(&(start..end))
+    }
+
     /// In order.
     pub fn iter(&self) -> impl Iterator<Item = ByteRange> + '_ {
         self.0.iter().map(|range| (range.start, range.end))

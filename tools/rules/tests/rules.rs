@@ -87,6 +87,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("python", &["gpu", "rdmc"]),
     ("gpu", &["rdmc", "session"]),
     ("tree", &[]),
+    ("remote", &[]),
     ("files", &["plan", "rdmc", "schedule", "session", "tree"]),
     ("measure", &["files", "plan", "rdmc", "session"]),
     (
@@ -103,6 +104,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "measure",
             "plan",
             "rdmc",
+            "remote",
             "schedule",
             "session",
             "trace",

@@ -8,6 +8,7 @@ mod places;
 mod replay;
 mod shared_memory;
 mod skipped;
+mod web;
 
 pub use authority::{Authority, Issued};
 pub use ordinary_user::{Said, USER, run_as_ordinary_user};
@@ -15,3 +16,4 @@ pub use places::{Place, places};
 pub use replay::replay;
 pub use shared_memory::{remove_shared_memory_of, shared_memory_of};
 pub use skipped::skipped;
+pub use web::{WebAnswer, WebRequest, WebServer};

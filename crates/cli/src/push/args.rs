@@ -36,6 +36,8 @@ Examples:
       let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
   rdmc push models--org--name checkpoints/ --to node[01-16] --dest /models --exclude '*.tmp'
       directories and files under their names; a trailing / means the contents of a directory
+  rdmc push https://host/models/weights.bin --to node[01-16] --dest /scratch/
+      what lies on a web server, without a copy on this machine
   tar c run | rdmc push - --to a:7000,b:7000 --secret-file secret
       a stream, to `rdmc receive --listen IP:7000 --secret-file secret --stdout | tar x`
   docker save app:2 | rdmc push - --to node[01-16] --pipe-to 'docker load'
@@ -122,12 +124,14 @@ impl AttributeOptions {
 #[command(after_long_help = config::help(EXAMPLES), next_help_heading = USUAL)]
 #[command(group = clap::ArgGroup::new("where").required(true).multiple(true))]
 pub struct Args {
-    /// Files or directories to replicate; - for standard input
+    /// Files or directories to replicate, or a URL; - for standard input
     ///
     /// A directory goes into the destination under its name; with a trailing /, the destination becomes its copy. Modes
     /// (without set-user-id and set-group-id), times, links and holes are kept; a link to a file outside becomes that file
     /// (see --links). Files that a host already has (same length and time) are not sent; entries that only the host has are
     /// not touched. Temporary files and locks of receivers are left out.
+    ///
+    /// What lies at a URL, such as https://HOST/PATH, is fetched once and relayed while it comes (docs/guide/remote.md).
     #[arg(help_heading = None::<&str>, required = true, value_name = "SOURCE")]
     pub sources: Vec<PathBuf>,
 

@@ -5,11 +5,16 @@ mod changes;
 mod destinations;
 mod follow;
 mod progress;
+#[cfg(feature = "remote")]
+mod remote;
 mod run;
 mod selection;
 mod sources;
 mod stream;
 pub mod summary;
+mod url;
+#[cfg(not(feature = "remote"))]
+mod without_remote;
 
 use crate::{
     failure::{Exit, Failure},
@@ -18,6 +23,8 @@ use crate::{
 pub use args::Args;
 pub use destinations::local_hosts;
 pub use progress::Display;
+#[cfg(not(feature = "remote"))]
+use without_remote as remote;
 
 /// Replicates and prints the summary.
 pub fn run(args: &Args) -> Result<Exit, Failure> {
@@ -28,6 +35,12 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     if args.pipe_to.is_some() && !is_stream {
         let what = "--pipe-to takes a stream: - for standard input, or a file with --follow";
         return Err(Failure::Usage(what.into()));
+    }
+    if let Some(url) = args.sources.iter().find(|source| url::is_url(source))
+        && (is_stream || args.sources.len() > 1)
+    {
+        let what = "a URL is the only source of a push, and no stream; push one after the other";
+        return Err(Failure::Usage(format!("{}: {what}", url::shown(url))));
     }
     if is_stream { stream::run(args) } else { run::run(args) }
 }

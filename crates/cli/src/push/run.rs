@@ -13,6 +13,7 @@ use super::{
     selection::warn_of,
     sources::{Sources, TreeOptions},
     summary,
+    url::is_url,
 };
 use crate::{
     failure::{Exit, Failure, print_message},
@@ -76,7 +77,7 @@ impl Ready {
     /// Errors: a copy on this machine would replace the source.
     fn in_use(&self, args: &Args) -> Result<InUse, Failure> {
         let mut in_use = InUse::default();
-        for path in &args.sources {
+        for path in args.sources.iter().filter(|source| !is_url(source)) {
             in_use.add("the file to replicate", path);
         }
         if args.hosting.trace.is_some() {

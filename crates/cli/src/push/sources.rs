@@ -4,12 +4,18 @@ use std::path::{Path, PathBuf};
 
 use files::{ListOptions, Source, SourceError};
 
+use super::{
+    remote::RemoteObject,
+    url::{is_url, shown},
+};
 use crate::failure::Failure;
 
 /// The sources that the arguments name.
 pub struct Sources {
     paths: Vec<PathBuf>,
     kind: Kind,
+    /// What the only one names, if it is a URL.
+    remote: Option<RemoteObject>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,10 +48,21 @@ pub struct TreeOptions {
 }
 
 impl Sources {
-    /// Examines the paths; at least one.
+    /// Examines the paths; at least one. Blocks while it asks for what a URL names.
     ///
-    /// Errors: several sources, of which one has no name.
+    /// Errors: a URL that names nothing, or cannot be read.
     pub fn of(paths: &[PathBuf]) -> Result<Self, Failure> {
+        if let [url] = paths
+            && is_url(url)
+        {
+            let remote = RemoteObject::open(text_of(url)?)?;
+            let kind = match (remote.is_directory(), remote.means_contents()) {
+                (false, _) => Kind::File,
+                (true, true) => Kind::Contents,
+                (true, false) => Kind::Directory,
+            };
+            return Ok(Self { paths: paths.to_vec(), kind, remote: Some(remote) });
+        }
         let kind = match paths {
             [path] if path.as_os_str() == "-" => Kind::Stream,
             [path] if !path.is_dir() => Kind::File,
@@ -53,12 +70,12 @@ impl Sources {
             [_] => Kind::Directory,
             _ => Kind::Several,
         };
-        Ok(Self { paths: paths.to_vec(), kind })
+        Ok(Self { paths: paths.to_vec(), kind, remote: None })
     }
 
     /// One file.
     pub fn of_file(path: &Path) -> Self {
-        Self { paths: vec![path.to_owned()], kind: Kind::File }
+        Self { paths: vec![path.to_owned()], kind: Kind::File, remote: None }
     }
 
     /// The first path, for messages.
@@ -70,13 +87,21 @@ impl Sources {
     ///
     /// Errors: a source is unreadable or cannot be replicated.
     pub fn open(&self, options: TreeOptions) -> Result<Source, Failure> {
-        if options.deletes && !self.paths.iter().any(|path| path.is_dir()) {
+        let is_directory = match &self.remote {
+            Some(remote) => remote.is_directory(),
+            None => self.paths.iter().any(|path| path.is_dir()),
+        };
+        if options.deletes && !is_directory {
             return Err(Failure::Usage(
                 "--delete removes entries from copies of directories; give a directory as a source"
                     .into(),
             ));
         }
-        let source = Source::of(&self.paths, &options.list).map_err(|error| match error {
+        let opened = match &self.remote {
+            Some(remote) => remote.source(&options.list),
+            None => Source::of(&self.paths, &options.list),
+        };
+        let source = opened.map_err(|error| match error {
             SourceError::NothingLeft(_) | SourceError::SameName { .. } => {
                 Failure::Usage(error.to_string())
             }
@@ -124,6 +149,12 @@ impl Sources {
         if self.kind == Kind::Stream {
             return Err(Failure::Usage("name the file for the stream with --dest".into()));
         }
+        if self.remote.is_some() {
+            let url = shown(self.first());
+            return Err(Failure::Usage(format!(
+                "{url} has no path at the hosts; give one with --dest"
+            )));
+        }
         if self.kind != Kind::Several {
             return Ok(text_of(&absolute(self.first())?)?.to_owned());
         }
@@ -145,6 +176,9 @@ impl Sources {
     }
 
     fn name(&self) -> Result<&str, Failure> {
+        if let Some(remote) = &self.remote {
+            return remote.name();
+        }
         let file = self.first();
         file.file_name().and_then(|name| name.to_str()).ok_or_else(|| {
             Failure::Usage(format!(

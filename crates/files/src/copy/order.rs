@@ -31,6 +31,8 @@ pub(crate) struct Order {
     /// It is a file: an existing one is read only if its probe ([`crate::hash::probe`]) is this.
     pub(super) probe: Option<[u8; 32]>,
     pub(super) is_file: bool,
+    /// It is a file that came as a tree of one entry: its digest is that of such a tree.
+    pub(super) is_listed: bool,
     /// What is there is looked at, and may stay.
     pub(super) looks: bool,
     /// An existing directory is exchanged as a whole.
@@ -118,8 +120,8 @@ impl Order {
         let data = order.listing.data(0).map(|data| (0, data.to_vec()));
         let listing = Listing::new(vec![entry]).map_err(|_| refused_name(place))?;
         let listing = Arc::new(listing.with_data(data)?);
-        let (is_file, by_contents, lists_changes) = (true, true, true);
-        Ok(Self { listing, is_file, by_contents, lists_changes, ..order })
+        let (is_file, is_listed, lists_changes) = (true, true, true);
+        Ok(Self { listing, is_file, is_listed, lists_changes, ..order })
     }
 
     /// The same for a session that changes nothing.
@@ -203,6 +205,7 @@ impl Order {
             by_contents: false,
             probe: None,
             is_file: false,
+            is_listed: false,
             looks: true,
             atomic: false,
             deletion: None,

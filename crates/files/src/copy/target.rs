@@ -412,7 +412,7 @@ impl Target {
 
     /// Whether it is the copy of a file whose contents are all of the object.
     pub(crate) fn is_file(&self) -> bool {
-        self.order.is_file && self.order.listing.data(0).is_none()
+        self.order.is_file && !self.order.is_listed
     }
 
     /// Leaves what is staged for a later session, but not the space of what was not written.

@@ -124,6 +124,9 @@ pub enum SourceError {
         /// Where it leads.
         target: PathBuf,
     },
+    /// Something that lies elsewhere cannot be read, or has changed. Names it, and says what to do.
+    #[error("{0}")]
+    Remote(String),
     /// Two sources would have one name at the receivers.
     #[error("{} and {} have the same name; push them one after the other, or rename one", one.display(), other.display())]
     SameName {

@@ -1,8 +1,9 @@
-//! What the root sends: a file, or a tree.
+//! What the root sends: a file, or a tree, here or elsewhere.
 
 mod attributes;
 mod difference;
 mod error;
+mod fetching;
 mod file;
 mod found;
 mod holes;
@@ -10,11 +11,13 @@ mod identity;
 mod lister;
 mod names;
 mod options;
+mod remote;
 mod scan;
 mod status;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod window;
 
 use std::{
     collections::BTreeSet,
@@ -25,10 +28,13 @@ use std::{
 use ::tree::Rule;
 pub use attributes::KeptAttributes;
 pub use error::SourceError;
+pub use fetching::{RemoteChecksum, RemoteContents};
 use file::FileSource;
 pub use names::EntryNames;
 pub use options::ListOptions;
 use rdmc::Region;
+use remote::RemoteSource;
+pub use remote::{RemoteEntry, RemoteKind, RemoteShape};
 use scan::name_of;
 use tree::TreeSource;
 
@@ -63,6 +69,7 @@ pub struct Source {
 enum Contents {
     File(FileSource),
     Tree(TreeSource),
+    Remote(RemoteSource),
 }
 
 impl Contents {
@@ -70,6 +77,7 @@ impl Contents {
         match self {
             Self::File(file) => file.path(),
             Self::Tree(tree) => tree.path(),
+            Self::Remote(remote) => remote.path(),
         }
     }
 
@@ -77,7 +85,7 @@ impl Contents {
     fn kept(&self, attributes: KeptAttributes) -> Result<Kept, SourceError> {
         let mut own = attributes.of_source(self.path())?;
         let mut ids = match self {
-            Self::File(_) => BTreeSet::new(),
+            Self::File(_) | Self::Remote(_) => BTreeSet::new(),
             Self::Tree(tree) => tree.ids(),
         };
         let note = |holder, id| {
@@ -140,6 +148,28 @@ impl Source {
         Ok(Self { unmatched: options.unmatched(), kept, ..contents.into() })
     }
 
+    /// What lies elsewhere: starts threads that fetch what is read of `contents`, and that end when this is dropped. `shown`: its
+    /// URL, for messages. `name`: of the copy, for patterns. The copies of files have the mode 644, those of directories 755.
+    ///
+    /// Errors: the entries are no tree; the patterns leave nothing; attributes are to be kept; no thread.
+    pub fn of_remote(
+        shown: &str,
+        name: &str,
+        shape: RemoteShape,
+        entries: Vec<RemoteEntry>,
+        contents: Arc<dyn RemoteContents>,
+        options: &ListOptions,
+    ) -> Result<Self, SourceError> {
+        let mut options = options.clone();
+        if options.attributes.any() {
+            return Err(SourceError::Remote(format!(
+                "{shown}: it has no owners or other attributes that could be kept"
+            )));
+        }
+        let remote = RemoteSource::open(shown, name, shape, entries, contents, &mut options)?;
+        Ok(Self { unmatched: options.unmatched(), ..Contents::Remote(remote).into() })
+    }
+
     /// What receivers have to know of attributes besides modes and times.
     pub(crate) fn kept(&self) -> Option<&Kept> {
         self.kept.as_ref().map(|(_, kept)| kept)
@@ -190,6 +220,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => EntryNames::of_file(&file.manifest().name),
             Contents::Tree(tree) => EntryNames::of_tree(tree.encoded()),
+            Contents::Remote(remote) => EntryNames::of_tree(remote.encoded()),
         }
     }
 
@@ -198,6 +229,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => (0, file.manifest().bytes),
             Contents::Tree(tree) => tree.range_of(entry),
+            Contents::Remote(remote) => remote.range_of(entry),
         }
     }
 
@@ -206,6 +238,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.manifest(),
             Contents::Tree(tree) => tree.manifest(),
+            Contents::Remote(remote) => remote.manifest(),
         }
     }
 
@@ -214,7 +247,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.has_holes(),
             // They are not sent.
-            Contents::Tree(_) => false,
+            Contents::Tree(_) | Contents::Remote(_) => false,
         }
     }
 
@@ -223,6 +256,7 @@ impl Source {
         match &self.contents {
             Contents::File(_) => None,
             Contents::Tree(tree) => (!tree.is_file()).then(|| tree.entries()),
+            Contents::Remote(remote) => (!remote.is_file()).then(|| remote.entries()),
         }
     }
 
@@ -231,13 +265,14 @@ impl Source {
         let (file, tree) = match &self.contents {
             Contents::File(file) => (Some(file.path()), None),
             Contents::Tree(tree) => (None, Some(tree)),
+            Contents::Remote(_) => (None, None),
         };
         file.into_iter().chain(tree.into_iter().flat_map(TreeSource::files))
     }
 
-    /// Whether it is sent as a tree: also a file with holes.
+    /// Whether it is sent as a tree: also a file with holes, or one that lies elsewhere.
     pub(crate) fn is_tree(&self) -> bool {
-        matches!(self.contents, Contents::Tree(_))
+        matches!(self.contents, Contents::Tree(_) | Contents::Remote(_))
     }
 
     /// The path that was opened; the first of several.
@@ -252,6 +287,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.region(),
             Contents::Tree(tree) => tree.region(),
+            Contents::Remote(remote) => remote.region(),
         }
     }
 
@@ -263,6 +299,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.check_unchanged(),
             Contents::Tree(tree) => tree.check_unchanged(),
+            Contents::Remote(remote) => remote.check_unchanged(),
         }
     }
 
@@ -274,6 +311,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.check_unchanged(),
             Contents::Tree(tree) => tree.look_again(),
+            Contents::Remote(remote) => remote.look_again(),
         }?;
         let Some((attributes, kept)) = &self.kept else { return Ok(()) };
         match attributes.of_source(self.path())? == kept.own {
@@ -297,6 +335,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.digest(stop).map(Digests::Whole),
             Contents::Tree(tree) => tree.digest(ranges, stop),
+            Contents::Remote(remote) => remote.digest(ranges, stop),
         }
     }
 
@@ -304,7 +343,7 @@ impl Source {
     pub(crate) fn probe(&self) -> Result<[u8; 32], SourceError> {
         match &self.contents {
             Contents::File(file) => file.probe(),
-            Contents::Tree(_) => Ok([0; 32]),
+            Contents::Tree(_) | Contents::Remote(_) => Ok([0; 32]),
         }
     }
 
@@ -318,6 +357,8 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.matching(chunks, digests, stop),
             Contents::Tree(tree) => tree.matching(chunks, digests, stop),
+            // Comparing would take fetching what is sent anyway.
+            Contents::Remote(_) => Ok(Ranges::default()),
         }
     }
 
@@ -332,6 +373,7 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.digest_part(part, stop),
             Contents::Tree(tree) => tree.digest_range(part, stop),
+            Contents::Remote(remote) => remote.digest_range(part, stop),
         }
     }
 
@@ -340,16 +382,22 @@ impl Source {
         match &self.contents {
             Contents::File(file) => file.differs(),
             Contents::Tree(tree) => tree.differs(),
+            Contents::Remote(remote) => remote.differs(),
         }
     }
 
     /// What receivers have to know of a tree, and its encoded listing.
     pub(crate) fn tree(&self) -> Option<(TreeOffer, Arc<[u8]>)> {
-        let Contents::Tree(tree) = &self.contents else { return None };
-        let (by_contents, atomic) = (self.by_contents, self.atomic);
-        let deletion = self.deletes.then(|| tree.deletion().clone());
-        let lists_changes = self.lists_changes;
-        let offer = TreeOffer { by_contents, atomic, deletion, lists_changes, ..tree.offer() };
-        Some((offer, Arc::clone(tree.encoded())))
+        let (offer, deletion, encoded) = match &self.contents {
+            Contents::File(_) => return None,
+            Contents::Tree(tree) => (tree.offer(), tree.deletion(), tree.encoded()),
+            Contents::Remote(remote) => (remote.offer(), remote.deletion(), remote.encoded()),
+        };
+        // A file with holes is compared as any other file of this machine.
+        let by_contents = self.by_contents || offer.by_contents;
+        let (atomic, lists_changes) = (self.atomic, self.lists_changes);
+        let deletion = self.deletes.then(|| deletion.clone());
+        let offer = TreeOffer { by_contents, atomic, deletion, lists_changes, ..offer };
+        Some((offer, Arc::clone(encoded)))
     }
 }

@@ -212,6 +212,7 @@ impl TreeSource {
         TreeOffer {
             listing_bytes: self.encoded.len() as u64,
             is_file: self.sources.is_file,
+            by_contents: self.sources.is_file,
             top: self.top,
             ..TreeOffer::default()
         }

@@ -1,0 +1,108 @@
+//! A source at a URL.
+
+use std::{ops::Range, sync::Arc};
+
+use files::{
+    ListOptions, RemoteChecksum, RemoteContents, RemoteEntry, RemoteKind, RemoteShape, Source,
+    SourceError,
+};
+use remote::{Checking, Kind, Location, PATIENCE, Remote};
+
+use crate::failure::Failure;
+
+/// What a URL names.
+pub struct RemoteObject {
+    remote: Arc<Contents>,
+    name: Option<String>,
+    means_contents: bool,
+}
+
+#[derive(Debug)]
+struct Contents(Remote);
+
+struct Compared(Checking);
+
+impl RemoteObject {
+    /// Asks for what a URL names; blocks until the source has answered.
+    ///
+    /// Errors: no URL of a known kind; there is nothing, or nothing that can be read.
+    pub fn open(url: &str) -> Result<Self, Failure> {
+        let location = Location::parse(url).map_err(|error| Failure::Usage(error.to_string()))?;
+        let remote = Remote::open(&location, PATIENCE).map_err(Failure::because)?;
+        let (name, means_contents) = (location.name(), location.means_contents());
+        Ok(Self { remote: Arc::new(Contents(remote)), name, means_contents })
+    }
+
+    pub fn is_directory(&self) -> bool {
+        self.remote.0.is_directory()
+    }
+
+    /// Whether it means what is in a directory: the destination becomes its copy.
+    pub fn means_contents(&self) -> bool {
+        self.means_contents
+    }
+
+    /// The name of its copy in a directory. Errors: it has none.
+    pub fn name(&self) -> Result<&str, Failure> {
+        self.name.as_deref().ok_or_else(|| {
+            Failure::Usage(format!(
+                "{} does not end with a name; name the copy with --dest",
+                self.remote.0.shown()
+            ))
+        })
+    }
+
+    /// The source of a push. Errors: the patterns leave nothing; it is no tree.
+    pub fn source(&self, options: &ListOptions) -> Result<Source, SourceError> {
+        let remote = &self.remote.0;
+        let shape = match (remote.is_directory(), self.means_contents) {
+            (false, _) => RemoteShape::File,
+            (true, true) => RemoteShape::Contents,
+            (true, false) => RemoteShape::Directory,
+        };
+        let name = self.name.as_deref().unwrap_or("file");
+        let entries = remote.entries().iter().map(|entry| RemoteEntry {
+            path: if remote.is_directory() { entry.path.as_str() } else { name }.into(),
+            modified_ns: entry.modified_ns,
+            kind: match &entry.kind {
+                Kind::File { bytes, .. } => RemoteKind::File(*bytes),
+                Kind::Link { target } => RemoteKind::Link(target.clone().into_bytes()),
+            },
+        });
+        let contents = Arc::clone(&self.remote);
+        Source::of_remote(remote.shown(), name, shape, entries.collect(), contents, options)
+    }
+}
+
+impl RemoteContents for Contents {
+    fn read(
+        &self,
+        entry: usize,
+        range: Range<u64>,
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), String> {
+        self.0.read(entry, range, take).map_err(|error| error.to_string())
+    }
+
+    fn checksum(&self, entry: usize) -> Option<Box<dyn RemoteChecksum>> {
+        Some(Box::new(Compared(self.0.checking(entry)?)))
+    }
+
+    fn look_again(&self) -> Result<(), String> {
+        self.0.look_again().map_err(|error| error.to_string())
+    }
+
+    fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+impl RemoteChecksum for Compared {
+    fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), String> {
+        self.0.finish().map_err(|error| error.to_string())
+    }
+}

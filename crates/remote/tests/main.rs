@@ -1,0 +1,3 @@
+//! All tests of this crate that use it from outside, in one program.
+
+mod web;
