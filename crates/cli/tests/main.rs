@@ -36,6 +36,12 @@ mod push_trees;
 mod redirected;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "remote")]
+mod remote_bucket;
+#[cfg(feature = "remote")]
+mod remote_hub;
+#[cfg(feature = "remote")]
+mod remote_tls;
 mod slurm;
 mod ssh;
 #[cfg(feature = "switch")]

@@ -75,6 +75,11 @@ impl From<reqwest::Error> for Fault {
         let error = error.without_url();
         let is_final = error.is_redirect() || error.is_builder();
         let why = reasons(&error);
+        if error.is_connect() && why.contains("invalid peer certificate") {
+            return Self::Refused(format!(
+                "{why}; SSL_CERT_FILE names further authorities to trust"
+            ));
+        }
         if is_final { Self::Refused(why) } else { Self::again(why) }
     }
 }

@@ -7,17 +7,24 @@
 
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod checking;
 mod entry;
+mod environment;
 mod error;
+mod hub;
+mod hub_location;
 mod location;
 mod pin;
+mod profile;
 mod remote;
 mod retries;
 mod web;
 
 pub use checking::Checking;
 pub use entry::{Checksum, Entry, Kind};
+pub use environment::Environment;
 pub use error::RemoteError;
+pub use hub_location::{HubKind, HubLocation};
 pub use location::Location;
-pub use remote::{PATIENCE, Remote};
+pub use remote::{Remote, Settings};

@@ -3,16 +3,25 @@
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
-use crate::error::RemoteError;
+use crate::{error::RemoteError, hub_location::HubLocation};
 
 /// Kinds of URLs, for messages.
-const KINDS: &str = "https://HOST/PATH, http://HOST/PATH";
+const KINDS: &str = "https://HOST/PATH, s3://BUCKET/KEY and hf://ORG/MODEL";
 
 /// Where a source lies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Location {
     /// A file on a web server.
     Web(Url),
+    /// What begins with a key in a bucket of a store that speaks S3: an object, or those below it.
+    Bucket {
+        /// The name of the bucket.
+        bucket: String,
+        /// The key; with `/` at the end only what is below it.
+        key: String,
+    },
+    /// What a repository on a hub of models has.
+    Hub(HubLocation),
 }
 
 impl Location {
@@ -22,6 +31,21 @@ impl Location {
             let url = without_secrets(text).to_owned();
             Err(RemoteError::Refused { url, what: what.to_owned() })
         };
+        if let Some(rest) = text.strip_prefix("s3://") {
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            return match bucket {
+                "" => refuse("the name of the bucket is missing: s3://BUCKET/KEY"),
+                _ => Ok(Self::Bucket { bucket: bucket.to_owned(), key: key.to_owned() }),
+            };
+        }
+        if let Some(rest) = text.strip_prefix("hf://") {
+            return match HubLocation::parse(rest) {
+                Some(location) => Ok(Self::Hub(location)),
+                None => refuse(
+                    "repositories are hf://ORG/NAME, hf://datasets/ORG/NAME, with @REVISION and /PATH behind it",
+                ),
+            };
+        }
         let url = match Url::parse(text) {
             Ok(url) => url,
             Err(error) => return refuse(&format!("this is no URL ({error})")),
@@ -42,6 +66,8 @@ impl Location {
     pub fn means_contents(&self) -> bool {
         match self {
             Self::Web(_) => false,
+            Self::Bucket { key, .. } => key.is_empty() || key.ends_with('/'),
+            Self::Hub(location) => location.means_contents,
         }
     }
 
@@ -49,16 +75,23 @@ impl Location {
     pub fn shown(&self) -> String {
         match self {
             Self::Web(url) => without_secrets(url.as_str()).to_owned(),
+            Self::Bucket { bucket, key } => format!("s3://{bucket}/{key}"),
+            Self::Hub(location) => location.to_string(),
         }
     }
 
     /// The name of the copy: the last one of the path. `None` if there is none that a file can have.
     pub fn name(&self) -> Option<String> {
-        let path = match self {
-            Self::Web(url) => url.path(),
+        let last = |path: &str| path.trim_end_matches('/').rsplit('/').next().map(str::to_owned);
+        let name = match self {
+            Self::Web(url) => {
+                percent_decode_str(&last(url.path())?).decode_utf8().ok()?.into_owned()
+            }
+            Self::Hub(location) => location.name().to_owned(),
+            Self::Bucket { bucket, key } => {
+                last(key).filter(|name| !name.is_empty()).unwrap_or(bucket.clone())
+            }
         };
-        let last = path.trim_end_matches('/').rsplit('/').next()?;
-        let name = percent_decode_str(last).decode_utf8().ok()?.into_owned();
         let is_name = !matches!(&*name, "" | "." | "..") && !name.contains(['/', '\0']);
         (is_name && name.len() <= 255).then_some(name)
     }
@@ -66,6 +99,9 @@ impl Location {
 
 /// A URL up to its query or fragment, and without a user: signed URLs have their signature in the query.
 fn without_secrets(url: &str) -> &str {
+    if url.starts_with("hf://") {
+        return url;
+    }
     let end = url.find(['?', '#']).unwrap_or(url.len());
     match url[..end].rfind('@') {
         // What is before it may be a password.
@@ -95,6 +131,18 @@ mod tests {
             error.contains("ftp://host/a: sources are") && error.contains("https://"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn keys_in_buckets() {
+        let all = |url: &str| {
+            let location = Location::parse(url).unwrap();
+            (location.shown(), location.name().unwrap(), location.means_contents())
+        };
+        assert_eq!(all("s3://b/p/a b?c"), ("s3://b/p/a b?c".into(), "a b?c".into(), false));
+        assert_eq!(all("s3://b/p/q/"), ("s3://b/p/q/".into(), "q".into(), true));
+        assert_eq!(all("s3://b"), ("s3://b/".into(), "b".into(), true));
+        assert!(Location::parse("s3:///key").is_err());
     }
 
     #[test]

@@ -18,6 +18,11 @@ impl Pin {
         Self { bytes, etag: text(headers, &ETAG), modified: text(headers, &LAST_MODIFIED) }
     }
 
+    /// Of contents that never change under their URL.
+    pub(crate) fn immutable(bytes: u64) -> Self {
+        Self { bytes, etag: None, modified: None }
+    }
+
     /// Whether another version could be told from this one.
     pub(crate) fn is_version(&self) -> bool {
         self.etag.is_some() || self.modified.is_some()

@@ -1,11 +1,14 @@
 //! A source that is open: its entries, and reading them.
 
 use std::{
+    collections::BTreeSet,
     fmt,
     ops::Range,
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
+use futures_util::StreamExt;
 use reqwest::Response;
 use tokio::{
     runtime::{Builder, Runtime},
@@ -14,20 +17,40 @@ use tokio::{
 };
 
 use crate::{
+    bucket::{Bucket, BucketObject, ObjectBody, Objects, fault_of},
     checking::Checking,
     entry::{Entry, Kind},
+    environment::Environment,
     error::{Fault, RemoteError, reasons},
+    hub::{self, HubFile, Snapshot},
     location::Location,
     retries::Retries,
     web::{Web, WebFile},
 };
 
-/// How long a source may give no byte before it is given up: less than the members of a group wait for one of them.
-pub const PATIENCE: Duration = Duration::from_secs(40);
+/// Less than the members of a group wait for one of them.
+const PATIENCE: Duration = Duration::from_secs(40);
 /// From one part of a body to the next.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long closing waits for what is running.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How a source is opened and read.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long it may give no byte before it is given up.
+    pub patience: Duration,
+    /// Where credentials are found.
+    pub environment: Environment,
+    /// A repository of a hub is laid out as in the hub's cache: the destination is the directory of that repository.
+    pub as_hub_cache: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { patience: PATIENCE, environment: Environment::default(), as_hub_cache: false }
+    }
+}
 
 /// Takes the next bytes that have come.
 type Take<'a> = &'a mut dyn FnMut(&[u8]);
@@ -45,13 +68,28 @@ pub struct Remote {
     /// Where the contents of each entry are.
     contents: Vec<Contents>,
     is_directory: bool,
+    store: Store,
     stop: watch::Sender<bool>,
     patience: Duration,
 }
 
 /// Where the contents of an entry are.
 enum Contents {
-    Web(WebFile),
+    Web(Box<WebFile>),
+    Bucket(BucketObject),
+    /// In memory; of a link nothing.
+    Known(Vec<u8>),
+}
+
+/// What the contents are read through, besides web servers.
+#[derive(Debug)]
+enum Store {
+    None,
+    Bucket {
+        bucket: Bucket,
+        /// What was asked for.
+        key: String,
+    },
 }
 
 /// What was found at a URL.
@@ -59,11 +97,13 @@ struct Found {
     entries: Vec<Entry>,
     contents: Vec<Contents>,
     is_directory: bool,
+    store: Store,
 }
 
 /// The body of an answer.
 enum Body {
     Web(Response),
+    Bucket(ObjectBody),
 }
 
 impl fmt::Debug for Remote {
@@ -74,10 +114,10 @@ impl fmt::Debug for Remote {
 
 impl Remote {
     /// Finds out what there is at a URL; starts threads, which end when this is dropped. Blocks, while no byte comes for at most
-    /// `patience`, which is also that of reads; [`PATIENCE`] by default.
+    /// the patience of the settings, which is also that of reads.
     ///
     /// Errors: there is nothing, nothing that can be read in ranges, or access is denied; not reachable; no thread.
-    pub fn open(location: &Location, patience: Duration) -> Result<Self, RemoteError> {
+    pub fn open(location: &Location, settings: &Settings) -> Result<Self, RemoteError> {
         let shown = location.shown();
         let refused = |fault: Fault| fault.of(&shown, Duration::ZERO);
         let runtime = Builder::new_multi_thread()
@@ -94,10 +134,12 @@ impl Remote {
             Web::new().map_err(refused)?
         };
         let (stop, _) = watch::channel(false);
-        let Found { entries, contents, is_directory } =
-            runtime.block_on(persistent(&shown, patience, async || find(&web, location).await))?;
+        let patience = settings.patience;
+        let find = async || find(&web, location, settings).await;
+        let Found { entries, contents, is_directory, store } =
+            runtime.block_on(persistent(&shown, patience, find))?;
         let runtime = Some(runtime);
-        Ok(Self { runtime, web, shown, entries, contents, is_directory, stop, patience })
+        Ok(Self { runtime, web, shown, entries, contents, is_directory, store, stop, patience })
     }
 
     /// The URL without what may be secret in it.
@@ -165,9 +207,22 @@ impl Remote {
     /// Errors: something is not the version that was listed any more, or is gone; not reachable.
     pub fn look_again(&self) -> Result<(), RemoteError> {
         self.run(async {
+            if let (true, Store::Bucket { bucket, key }) = (self.is_directory, &self.store) {
+                let objects = self.contents.iter().filter_map(|contents| match contents {
+                    Contents::Bucket(object) => Some(object),
+                    Contents::Web(_) | Contents::Known(_) => None,
+                });
+                let objects: Vec<&BucketObject> = objects.collect();
+                let look = async || bucket.list_again(key, &objects).await;
+                return persistent(&self.shown, self.patience, look).await;
+            }
             for (number, contents) in self.contents.iter().enumerate() {
-                let look = async || match contents {
-                    Contents::Web(file) => file.look_again(&self.web).await,
+                let look = async || match (contents, &self.store) {
+                    (Contents::Web(file), _) => file.look_again(&self.web).await,
+                    (Contents::Bucket(object), Store::Bucket { bucket, .. }) => {
+                        bucket.look_again(object).await
+                    }
+                    (Contents::Bucket(_), Store::None) | (Contents::Known(_), _) => Ok(()),
                 };
                 persistent(&self.shown_of(number), self.patience, look).await?;
             }
@@ -199,8 +254,17 @@ impl Remote {
     /// Reads a range until something fails.
     async fn attempt(&self, entry: usize, range: Range<u64>, take: Take<'_>) -> Result<(), Fault> {
         let mut left = range.end - range.start;
-        let mut body = match &self.contents[entry] {
-            Contents::Web(file) => Body::Web(file.get(&self.web, &range).await?),
+        let mut body = match (&self.contents[entry], &self.store) {
+            (Contents::Web(file), _) => Body::Web(file.get(&self.web, &range).await?),
+            (Contents::Bucket(object), Store::Bucket { bucket, .. }) => {
+                let answer = timeout(self.patience, bucket.get(object, &range)).await;
+                Body::Bucket(answer.map_err(|_| Fault::again("the store does not answer"))??)
+            }
+            (Contents::Bucket(_), Store::None) => return Err(Fault::Refused("no store".into())),
+            (Contents::Known(bytes), _) => {
+                take(&bytes[range.start as usize..range.end as usize]);
+                return Ok(());
+            }
         };
         while left > 0 {
             let next = timeout(IDLE_TIMEOUT.min(self.patience), body.next()).await;
@@ -238,26 +302,68 @@ impl Drop for Remote {
 }
 
 impl Body {
-    async fn next(
-        &mut self,
-    ) -> Result<Option<impl AsRef<[u8]> + std::ops::Deref<Target = [u8]>>, Fault> {
+    async fn next(&mut self) -> Result<Option<Bytes>, Fault> {
         match self {
             Self::Web(answer) => Ok(answer.chunk().await?),
+            Self::Bucket(body) => body.next().await.transpose().map_err(fault_of),
         }
     }
 }
 
-async fn find(web: &Web, location: &Location) -> Result<Found, Fault> {
+async fn find(web: &Web, location: &Location, settings: &Settings) -> Result<Found, Fault> {
+    let environment = &settings.environment;
     match location {
         Location::Web(url) => {
             let (file, entry) = web.open(url).await?;
-            Ok(Found {
-                entries: vec![entry],
-                contents: vec![Contents::Web(file)],
-                is_directory: false,
-            })
+            let (entries, contents) = (vec![entry], vec![Contents::Web(Box::new(file))]);
+            Ok(Found { entries, contents, is_directory: false, store: Store::None })
+        }
+        Location::Bucket { bucket, key } => {
+            let (bucket, key) = (Bucket::open(bucket, environment)?, key.clone());
+            let (objects, is_directory) = match bucket.find(&key).await? {
+                Objects::One(object, entry) => (vec![(object, entry)], false),
+                Objects::Several(objects) => (objects, true),
+            };
+            let (objects, entries): (Vec<_>, Vec<_>) = objects.into_iter().unzip();
+            let contents = objects.into_iter().map(Contents::Bucket).collect();
+            Ok(Found { entries, contents, is_directory, store: Store::Bucket { bucket, key } })
+        }
+        Location::Hub(location) => {
+            let snapshot = hub::find(web, location, environment).await?;
+            let is_directory = snapshot.is_directory || settings.as_hub_cache;
+            let (entries, contents) = match settings.as_hub_cache {
+                true => cached(snapshot, location.revision.as_deref().unwrap_or("main")),
+                false => {
+                    let files = snapshot.files.into_iter();
+                    files.map(|file| (file.entry, Contents::Web(Box::new(file.file)))).unzip()
+                }
+            };
+            Ok(Found { entries, contents, is_directory, store: Store::None })
         }
     }
+}
+
+/// A snapshot as the hub's tools have it in their cache: contents by their number, and a link to them for each file.
+fn cached(snapshot: Snapshot, revision: &str) -> (Vec<Entry>, Vec<Contents>) {
+    let Snapshot { commit, files, .. } = snapshot;
+    let modified_ns = Entry::time_of(commit.as_bytes());
+    let (mut entries, mut contents, mut blobs) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for HubFile { file, entry, path, blob } in files {
+        let up = "../".repeat(path.split('/').count() + 1);
+        let kind = Kind::Link { target: format!("{up}blobs/{blob}") };
+        entries.push(Entry { path: format!("snapshots/{commit}/{path}"), modified_ns, kind });
+        contents.push(Contents::Known(Vec::new()));
+        if blobs.insert(blob.clone()) {
+            entries.push(Entry { path: format!("blobs/{blob}"), ..entry });
+            contents.push(Contents::Web(Box::new(file)));
+        }
+    }
+    if revision != commit {
+        let kind = Kind::File { bytes: commit.len() as u64, checksum: None };
+        entries.push(Entry { path: format!("refs/{revision}"), modified_ns, kind });
+        contents.push(Contents::Known(commit.into_bytes()));
+    }
+    (entries, contents)
 }
 
 /// Repeats what makes no progress unless it succeeds.
@@ -269,7 +375,8 @@ async fn persistent<T>(
     let started = Instant::now();
     let mut retries = Retries::new(patience, Duration::ZERO);
     loop {
-        match attempt().await {
+        let outcome = timeout(patience, attempt()).await;
+        match outcome.unwrap_or_else(|_| Err(Fault::again("it takes too long"))) {
             Ok(done) => return Ok(done),
             Err(fault) => {
                 let now = started.elapsed();

@@ -139,6 +139,9 @@ impl WebFile {
 
     /// Errors: the file is not this version any more; not reachable.
     pub(crate) async fn look_again(&self, web: &Web) -> Result<(), Fault> {
+        if !self.pin.is_version() {
+            return Ok(());
+        }
         if self.pin.bytes > 0 {
             return self.get(web, &(0..1)).await.map(drop);
         }

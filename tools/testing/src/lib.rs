@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod authority;
+mod hub;
 mod ordinary_user;
 mod places;
 mod replay;
@@ -11,6 +12,7 @@ mod skipped;
 mod web;
 
 pub use authority::{Authority, Issued};
+pub use hub::{HubFile, HubRepository};
 pub use ordinary_user::{Said, USER, run_as_ordinary_user};
 pub use places::{Place, places};
 pub use replay::replay;

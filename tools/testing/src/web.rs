@@ -75,6 +75,11 @@ impl WebServer {
         Self { address, is_over, sent, requests }
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// A URL of it.
     pub fn url(&self, target: &str) -> String {
         format!("http://{}{target}", self.address)

@@ -36,8 +36,9 @@ Examples:
       let switches copy what this machine sends once (`rdmc help switch run`); receivers relay if they cannot
   rdmc push models--org--name checkpoints/ --to node[01-16] --dest /models --exclude '*.tmp'
       directories and files under their names; a trailing / means the contents of a directory
-  rdmc push https://host/models/weights.bin --to node[01-16] --dest /scratch/
-      what lies on a web server, without a copy on this machine
+  rdmc push hf://org/model --to node[01-16] --dest /models
+  rdmc push s3://bucket/runs/7 --to node[01-16] --dest /scratch
+      what lies elsewhere, without a copy on this machine
   tar c run | rdmc push - --to a:7000,b:7000 --secret-file secret
       a stream, to `rdmc receive --listen IP:7000 --secret-file secret --stdout | tar x`
   docker save app:2 | rdmc push - --to node[01-16] --pipe-to 'docker load'
@@ -131,7 +132,7 @@ pub struct Args {
     /// (see --links). Files that a host already has (same length and time) are not sent; entries that only the host has are
     /// not touched. Temporary files and locks of receivers are left out.
     ///
-    /// What lies at a URL, such as https://HOST/PATH, is fetched once and relayed while it comes (docs/guide/remote.md).
+    /// What lies at a URL (https://HOST/PATH, s3://BUCKET/KEY, hf://ORG/MODEL@REVISION) is fetched once and relayed while it comes (docs/guide/remote.md).
     #[arg(help_heading = None::<&str>, required = true, value_name = "SOURCE")]
     pub sources: Vec<PathBuf>,
 
@@ -260,6 +261,13 @@ pub struct Args {
     /// As --to. What they have is compared first; of directories that needs --checksum. A host that lacks it gets a copy as the others.
     #[arg(long, value_name = "HOSTS", help_heading = EXPERTS)]
     pub source_hosts: Option<String>,
+
+    /// Lay out hf://ORG/NAME as the cache of the hub's tools, in the directory models--ORG--NAME
+    ///
+    /// With `--dest '~/.cache/huggingface/hub'`, programs at the hosts then find it by its name (HF_HUB_OFFLINE=1). Without this
+    /// option the copy is a plain directory of the files.
+    #[arg(long, conflicts_with_all = ["exclude", "include"], help_heading = TREES)]
+    pub hub_cache: bool,
 
     /// No effect: directories are updated entry by entry by default
     #[arg(long, hide = true, conflicts_with = "atomic")]

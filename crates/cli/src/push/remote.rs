@@ -6,7 +6,7 @@ use files::{
     ListOptions, RemoteChecksum, RemoteContents, RemoteEntry, RemoteKind, RemoteShape, Source,
     SourceError,
 };
-use remote::{Checking, Kind, Location, PATIENCE, Remote};
+use remote::{Checking, Environment, Kind, Location, Remote, Settings};
 
 use crate::failure::Failure;
 
@@ -26,10 +26,20 @@ impl RemoteObject {
     /// Asks for what a URL names; blocks until the source has answered.
     ///
     /// Errors: no URL of a known kind; there is nothing, or nothing that can be read.
-    pub fn open(url: &str) -> Result<Self, Failure> {
+    pub fn open(url: &str, as_hub_cache: bool) -> Result<Self, Failure> {
         let location = Location::parse(url).map_err(|error| Failure::Usage(error.to_string()))?;
-        let remote = Remote::open(&location, PATIENCE).map_err(Failure::because)?;
-        let (name, means_contents) = (location.name(), location.means_contents());
+        let name = match &location {
+            Location::Hub(hub) if as_hub_cache => Some(hub.cache_name()),
+            _ if as_hub_cache => {
+                let what = "--hub-cache is for repositories of a hub: hf://ORG/NAME";
+                return Err(Failure::Usage(what.into()));
+            }
+            location => location.name(),
+        };
+        let environment = Environment::of_process();
+        let settings = Settings { environment, as_hub_cache, ..Settings::default() };
+        let remote = Remote::open(&location, &settings).map_err(Failure::because)?;
+        let means_contents = location.means_contents();
         Ok(Self { remote: Arc::new(Contents(remote)), name, means_contents })
     }
 

@@ -55,7 +55,7 @@ struct Ready {
 
 impl Ready {
     fn of(args: &Args) -> Result<Self, Failure> {
-        let sources = Sources::of(&args.sources)?;
+        let sources = Sources::of(&args.sources, args.hub_cache)?;
         let list = ListOptions::new(args.patterns.selection()?).any_links(args.links);
         let list = list.keeps(args.attributes.kept());
         let source = sources.open(TreeOptions {

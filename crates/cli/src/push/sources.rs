@@ -49,13 +49,14 @@ pub struct TreeOptions {
 
 impl Sources {
     /// Examines the paths; at least one. Blocks while it asks for what a URL names.
+    /// `as_hub_cache`: see `--hub-cache`.
     ///
     /// Errors: a URL that names nothing, or cannot be read.
-    pub fn of(paths: &[PathBuf]) -> Result<Self, Failure> {
+    pub fn of(paths: &[PathBuf], as_hub_cache: bool) -> Result<Self, Failure> {
         if let [url] = paths
             && is_url(url)
         {
-            let remote = RemoteObject::open(text_of(url)?)?;
+            let remote = RemoteObject::open(text_of(url)?, as_hub_cache)?;
             let kind = match (remote.is_directory(), remote.means_contents()) {
                 (false, _) => Kind::File,
                 (true, true) => Kind::Contents,
@@ -214,7 +215,7 @@ mod tests {
                 .iter()
                 .map(|name| format!("{}/{name}", directory.path().display()).into())
                 .collect();
-            Sources::of(&paths).unwrap()
+            Sources::of(&paths, false).unwrap()
         };
         let named = |names: &[&str], dest: &str| of(names).named(dest.to_owned()).unwrap();
         assert_eq!(named(&["file"], "/d"), "/d");

@@ -62,7 +62,7 @@ struct HostSummary<'a> {
 pub fn run(args: &Args) -> Result<Exit, Failure> {
     let interrupt = Interrupt::catch(args.json)?;
     refuse(args)?;
-    let sources = Sources::of(&args.sources)?;
+    let sources = Sources::of(&args.sources, false)?;
     let settings = settings(args, &sources)?;
     let (input, mode): (Box<dyn Read + Send>, _) = match args.follow {
         true => {

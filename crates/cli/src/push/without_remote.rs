@@ -12,7 +12,7 @@ pub enum RemoteObject {}
 
 impl RemoteObject {
     /// Errors: always.
-    pub fn open(url: &str) -> Result<Self, Failure> {
+    pub fn open(url: &str, _as_hub_cache: bool) -> Result<Self, Failure> {
         Err(Failure::Usage(format!(
             "{}: this rdmc was built without the feature remote, by which it reads URLs; send a stream: \
              curl -fL URL | rdmc push - ...",
