@@ -12,7 +12,7 @@ use std::{
 
 use testing::{WebAnswer, WebRequest, WebServer};
 
-use crate::common::{Outcome, Place};
+use crate::common::{Outcome, Place, await_that, signal};
 
 const BYTES: usize = 40_000_001;
 
@@ -125,6 +125,7 @@ fn urls_that_cannot_be_pushed_are_refused_with_a_remedy() {
     let cases = [
         (format!("push {url} object --local 1"), "a URL is the only source"),
         (format!("push {url} --to host"), "give one with --dest"),
+        (format!("push {url} --local 1 --source-hosts local-1"), "leave out --source-hosts"),
         (format!("push {url} --local 1 --owner"), "no owners"),
         (format!("push {url} --local 1 --delete"), "give a directory"),
         ("push ftp://host/object?secret --local 1".into(), "sources are"),
@@ -141,6 +142,25 @@ fn urls_that_cannot_be_pushed_are_refused_with_a_remedy() {
     let outcome = place.run_words(&format!("push {} --local 1", whole.url("/object")));
     assert_eq!(outcome.code, Some(1), "{outcome:?}");
     assert!(format!("{outcome:?}").contains("curl -fL URL | rdmc push -"), "{outcome:?}");
+}
+
+#[test]
+fn a_push_whose_source_is_silent_ends_when_it_is_interrupted() {
+    let place = Place::with(100_000);
+    let server = server_of(&place, |request, contents| {
+        let is_first = request.range() == Some((0, 1));
+        let pause = Duration::from_secs(if is_first { 0 } else { 20 });
+        WebAnswer { pause, ..correct(request, contents) }
+    });
+    let url = server.url("/object");
+    let words = ["push", &url, "--local", "1", "--dest", "{host}/copy", "--mkdir"];
+    let child = place.rdmc(&words).spawn().unwrap();
+    await_that("the server sends", || server.sent() > 1);
+    signal(child.id(), "INT");
+    let outcome = Outcome::of(child.wait_with_output().unwrap());
+    assert_eq!((outcome.code, copies(&place)), (Some(130), 0), "{outcome:?}");
+    // Nothing more was requested, and the server was not waited for.
+    assert!(server.sent() < 10_000, "{}", server.sent());
 }
 
 #[test]

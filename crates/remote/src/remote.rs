@@ -280,7 +280,6 @@ impl Remote {
                 }
             }
         }
-        // Read to its end, so that the connection can be used again.
         Ok(())
     }
 

@@ -49,6 +49,7 @@ pub struct WebServer {
     is_over: Arc<AtomicBool>,
     sent: Arc<AtomicU64>,
     requests: Arc<Mutex<Vec<WebRequest>>>,
+    connections: Arc<AtomicU64>,
 }
 
 impl WebServer {
@@ -60,19 +61,22 @@ impl WebServer {
             Default::default();
         let (over, count, log) = (Arc::clone(&is_over), Arc::clone(&sent), Arc::clone(&requests));
         let answer = Arc::new(answer);
+        let connections = Arc::new(AtomicU64::new(0));
+        let accepted = Arc::clone(&connections);
         thread::spawn(move || {
             for stream in listener.incoming() {
                 if over.load(Ordering::Relaxed) {
                     return;
                 }
                 let Ok(stream) = stream else { continue };
+                accepted.fetch_add(1, Ordering::Relaxed);
                 let (answer, count, log) =
                     (Arc::clone(&answer), Arc::clone(&count), Arc::clone(&log));
                 // A client that goes away is no fault of the server.
                 thread::spawn(move || drop(serve(&stream, &*answer, &count, &log)));
             }
         });
-        Self { address, is_over, sent, requests }
+        Self { address, is_over, sent, requests, connections }
     }
 
     /// Where it listens.
@@ -88,6 +92,11 @@ impl WebServer {
     /// How many bytes of bodies it has sent.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
+    }
+
+    /// How many connections it has accepted.
+    pub fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// What it was asked for so far.

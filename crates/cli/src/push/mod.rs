@@ -36,11 +36,18 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         let what = "--pipe-to takes a stream: - for standard input, or a file with --follow";
         return Err(Failure::Usage(what.into()));
     }
-    if let Some(url) = args.sources.iter().find(|source| url::is_url(source))
-        && (is_stream || args.sources.len() > 1)
-    {
-        let what = "a URL is the only source of a push, and no stream; push one after the other";
-        return Err(Failure::Usage(format!("{}: {what}", url::shown(url))));
+    if let Some(url) = args.sources.iter().find(|source| url::is_url(source)) {
+        let refuse = |what: &str| Err(Failure::Usage(format!("{}: {what}", url::shown(url))));
+        if is_stream || args.sources.len() > 1 {
+            return refuse(
+                "a URL is the only source of a push, and no stream; push one after the other",
+            );
+        }
+        if args.source_hosts.is_some() {
+            return refuse(
+                "what hosts have is not compared with a URL, so that they cannot be sources; leave out --source-hosts",
+            );
+        }
     }
     if is_stream { stream::run(args) } else { run::run(args) }
 }
