@@ -105,3 +105,21 @@ fn what_is_not_in_a_bucket_is_named_with_a_remedy() {
         );
     }
 }
+
+#[test]
+fn without_credentials_the_message_says_where_they_are_looked_for() {
+    let place = Place::with(0);
+    let mut command = place.rdmc(&["push", "s3://bucket/key", "--local", "1"]);
+    let others = ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"];
+    for name in others {
+        command.env_remove(name);
+    }
+    // Where an instance of a cloud would answer.
+    command.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9").env("HOME", place.directory.path());
+    let outcome = Outcome::of(command.output().unwrap());
+    assert_eq!(outcome.code, Some(1), "{outcome:?}");
+    assert!(
+        outcome.err.contains("s3://bucket/key: ") && outcome.err.contains("~/.aws"),
+        "{outcome:?}"
+    );
+}

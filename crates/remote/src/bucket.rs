@@ -20,6 +20,8 @@ use crate::{
 /// Attempts of the store's client, which is asked again if they fail.
 const ATTEMPTS: usize = 2;
 const ATTEMPTS_TIMEOUT: Duration = Duration::from_secs(15);
+/// From a request until its answer, the client's attempts included.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// More than these are no tree (`tree::ENTRIES_MAX`).
 const OBJECTS_MAX: usize = 1 << 24;
 
@@ -88,7 +90,7 @@ impl Bucket {
     pub(crate) async fn find(&self, key: &str) -> Result<Objects, Fault> {
         let path = Path::parse(key).map_err(|error| Fault::Refused(reasons(&error)))?;
         if !key.is_empty() && !key.ends_with('/') {
-            match self.0.head(&path).await {
+            match within(self.0.head(&path)).await? {
                 Ok(meta) => {
                     let (object, entry) = described(meta, String::new());
                     return Ok(Objects::One(object, entry));
@@ -118,7 +120,7 @@ impl Bucket {
             range: Some(GetRange::Bounded(range.clone())),
             ..GetOptions::default()
         };
-        let found = self.0.get_opts(&object.path, options).await.map_err(changed_or)?;
+        let found = within(self.0.get_opts(&object.path, options)).await?.map_err(changed_or)?;
         object.check(&found.meta)?;
         if found.range.start != range.start {
             return Err(Fault::again("the store sent another range than the requested one"));
@@ -128,7 +130,7 @@ impl Bucket {
 
     /// Errors: the object is not this version any more.
     pub(crate) async fn look_again(&self, object: &BucketObject) -> Result<(), Fault> {
-        object.check(&self.0.head(&object.path).await.map_err(changed_or)?)
+        object.check(&within(self.0.head(&object.path)).await?.map_err(changed_or)?)
     }
 
     /// Errors: below the key are not these versions of these objects any more.
@@ -153,7 +155,7 @@ impl Bucket {
     async fn list(&self, prefix: &Path) -> Result<Vec<(BucketObject, Entry)>, Fault> {
         let mut found = Vec::new();
         let mut listed = self.0.list(Some(prefix));
-        while let Some(meta) = listed.next().await {
+        while let Some(meta) = within(listed.next()).await? {
             let meta = meta.map_err(fault_of)?;
             if found.len() == OBJECTS_MAX {
                 return Err(Fault::Refused(format!(
@@ -202,6 +204,12 @@ fn described(meta: ObjectMeta, path: String) -> (BucketObject, Entry) {
     (BucketObject { path: location, bytes, etag }, entry)
 }
 
+/// Errors: no answer.
+async fn within<T>(request: impl Future<Output = T>) -> Result<T, Fault> {
+    let answer = tokio::time::timeout(ANSWER_TIMEOUT, request).await;
+    answer.map_err(|_| Fault::again("the store does not answer"))
+}
+
 /// What was there and is not any more has changed.
 fn changed_or(error: Error) -> Fault {
     match error {
@@ -221,11 +229,11 @@ pub(crate) fn fault_of(error: Error) -> Fault {
         }
         error => {
             let why = reasons(&error);
-            // The client has no type for others: a bucket that does not exist, another region.
-            let is_refused = why.contains("status code: 4")
-                && !["408", "429"]
-                    .iter()
-                    .any(|status| why.contains(&format!("status code: {status}")));
+            let has = |parts: &[&str]| parts.iter().any(|part| why.contains(part));
+            // The client has no type for others: a bucket that does not exist, another region, and no credentials, which it then
+            // asks an instance for.
+            let is_refused = has(&["/latest/api/token", "/latest/meta-data"])
+                || has(&["status code: 4"]) && !has(&["status code: 408", "status code: 429"]);
             if is_refused {
                 Fault::Refused(format!("{why}; {CREDENTIALS}"))
             } else {

@@ -1,12 +1,13 @@
 //! Repositories on a hub of models, by the documented interface of Hugging Face's: revisions, trees and files.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use reqwest::{
     Response, StatusCode, Url,
     header::{HeaderMap, HeaderValue, LINK},
 };
 use serde::{Deserialize, de::DeserializeOwned};
+use tokio::time::timeout;
 
 use crate::{
     entry::{Checksum, Entry, Kind},
@@ -14,12 +15,15 @@ use crate::{
     error::Fault,
     hub_location::HubLocation,
     pin::Pin,
+    retries::repeated,
     web::{Web, WebFile, fault_of},
 };
 
 const ENDPOINT: &str = "https://huggingface.co";
 /// The longest answer that is no file.
 const PAGE_BYTES_MAX: usize = 64 << 20;
+/// From one part of such an answer to the next.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 /// More than these are no tree (`tree::ENTRIES_MAX`).
 const ENTRIES_MAX: usize = 1 << 24;
 const ACCESS: &str =
@@ -53,6 +57,8 @@ struct Hub<'a> {
     web: &'a Web,
     endpoint: Url,
     credential: Option<HeaderValue>,
+    /// For each page of a list.
+    patience: Duration,
 }
 
 /// A revision, as the hub describes it.
@@ -86,36 +92,16 @@ pub(crate) async fn find(
     web: &Web,
     location: &HubLocation,
     environment: &Environment,
+    patience: Duration,
 ) -> Result<Snapshot, Fault> {
-    let hub = Hub::open(web, environment)?;
+    let hub = Hub::open(web, environment, patience)?;
     let revision = location.revision.as_deref().unwrap_or("main");
     let at = hub.url(&["api", location.kind.plural()], location, &["revision", revision])?;
     let Revision { sha: commit } = parsed(hub.get(&at).await?).await?;
     if commit.is_empty() || !commit.chars().all(|digit| digit.is_ascii_hexdigit()) {
         return Err(Fault::Refused(format!("the hub names no commit for the revision {revision}")));
     }
-    let mut next = Some(hub.url(&["api", location.kind.plural()], location, &["tree", &commit])?);
-    if let Some(first) = &mut next {
-        first.set_query(Some("recursive=true"));
-    }
-    let mut listed: Vec<Listed> = Vec::new();
-    let mut pages = BTreeSet::new();
-    while let Some(page) = next {
-        let answer = hub.get(&page).await?;
-        next = hub.next_page(&page, answer.headers())?;
-        let before = listed.len();
-        listed.extend(
-            parsed::<Vec<Listed>>(answer).await?.into_iter().filter(|it| it.kind == "file"),
-        );
-        if listed.len() > ENTRIES_MAX
-            || !pages.insert(page)
-            || listed.len() == before && pages.len() > 1000
-        {
-            return Err(Fault::Refused(
-                "the hub lists too many files; push parts of the repository".into(),
-            ));
-        }
-    }
+    let listed = hub.list(location, &commit).await?;
     let is_directory = !listed.iter().any(|it| it.path == location.path);
     let mut files = Vec::new();
     for it in listed {
@@ -137,7 +123,7 @@ pub(crate) async fn find(
 
 impl<'a> Hub<'a> {
     /// Errors: `HF_ENDPOINT` is no URL; the token cannot be sent.
-    fn open(web: &'a Web, environment: &Environment) -> Result<Self, Fault> {
+    fn open(web: &'a Web, environment: &Environment, patience: Duration) -> Result<Self, Fault> {
         let endpoint = environment.get("HF_ENDPOINT").unwrap_or(ENDPOINT);
         let is_web = |url: &Url| matches!(url.scheme(), "http" | "https");
         let endpoint = Url::parse(endpoint).ok().filter(is_web);
@@ -155,7 +141,7 @@ impl<'a> Hub<'a> {
                 Some(value)
             }
         };
-        Ok(Self { web, endpoint, credential })
+        Ok(Self { web, endpoint, credential, patience })
     }
 
     /// A URL of a repository: segments before and after its name.
@@ -178,6 +164,31 @@ impl<'a> Hub<'a> {
             }
             status => Err(fault_of(status, answer.headers())),
         }
+    }
+
+    /// The files of a repository at a commit.
+    async fn list(&self, location: &HubLocation, commit: &str) -> Result<Vec<Listed>, Fault> {
+        let kind = location.kind.plural();
+        let mut first = self.url(&["api", kind], location, &["tree", commit])?;
+        first.set_query(Some("recursive=true"));
+        let (mut next, mut listed, mut pages) = (Some(first), Vec::new(), BTreeSet::new());
+        while let Some(page) = next {
+            let read = async || {
+                let answer = self.get(&page).await?;
+                let next = self.next_page(&page, answer.headers())?;
+                Ok((next, parsed::<Vec<Listed>>(answer).await?))
+            };
+            let (after, found) = repeated(self.patience, read).await?;
+            let is_empty = found.is_empty();
+            listed.extend(found.into_iter().filter(|it| it.kind == "file"));
+            let is_endless = !pages.insert(page) || is_empty && after.is_some();
+            if is_endless || listed.len() > ENTRIES_MAX {
+                let what = "the hub lists too many files; push parts of the repository";
+                return Err(Fault::Refused(what.into()));
+            }
+            next = after;
+        }
+        Ok(listed)
     }
 
     /// Where a list goes on (RFC 8288). Errors: on another server.
@@ -242,7 +253,8 @@ fn token(environment: &Environment) -> Option<String> {
 /// Reads an answer that is no file. Errors: too long; not what was expected.
 async fn parsed<T: DeserializeOwned>(mut answer: Response) -> Result<T, Fault> {
     let mut body = Vec::new();
-    while let Some(part) = answer.chunk().await? {
+    let silent = |_| Fault::again("nothing came any more");
+    while let Some(part) = timeout(IDLE_TIMEOUT, answer.chunk()).await.map_err(silent)?? {
         if body.len() + part.len() > PAGE_BYTES_MAX {
             return Err(Fault::Refused(format!(
                 "the hub's answer is longer than {PAGE_BYTES_MAX} bytes"

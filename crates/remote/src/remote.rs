@@ -24,7 +24,7 @@ use crate::{
     error::{Fault, RemoteError, reasons},
     hub::{self, HubFile, Snapshot},
     location::Location,
-    retries::Retries,
+    retries::{Retries, repeated},
     web::{Web, WebFile},
 };
 
@@ -32,6 +32,8 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(40);
 /// From one part of a body to the next.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The longest look at everything that there is: a list of a million objects takes some minutes.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long closing waits for what is running.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -257,8 +259,7 @@ impl Remote {
         let mut body = match (&self.contents[entry], &self.store) {
             (Contents::Web(file), _) => Body::Web(file.get(&self.web, &range).await?),
             (Contents::Bucket(object), Store::Bucket { bucket, .. }) => {
-                let answer = timeout(self.patience, bucket.get(object, &range)).await;
-                Body::Bucket(answer.map_err(|_| Fault::again("the store does not answer"))??)
+                Body::Bucket(bucket.get(object, &range).await?)
             }
             (Contents::Bucket(_), Store::None) => return Err(Fault::Refused("no store".into())),
             (Contents::Known(bytes), _) => {
@@ -328,7 +329,7 @@ async fn find(web: &Web, location: &Location, settings: &Settings) -> Result<Fou
             Ok(Found { entries, contents, is_directory, store: Store::Bucket { bucket, key } })
         }
         Location::Hub(location) => {
-            let snapshot = hub::find(web, location, environment).await?;
+            let snapshot = hub::find(web, location, environment, settings.patience).await?;
             let is_directory = snapshot.is_directory || settings.as_hub_cache;
             let (entries, contents) = match settings.as_hub_cache {
                 true => cached(snapshot, location.revision.as_deref().unwrap_or("main")),
@@ -365,25 +366,14 @@ fn cached(snapshot: Snapshot, revision: &str) -> (Vec<Entry>, Vec<Contents>) {
     (entries, contents)
 }
 
-/// Repeats what makes no progress unless it succeeds.
+/// Repeats what fails until it succeeds, or for too long.
 async fn persistent<T>(
     shown: &str,
     patience: Duration,
     attempt: impl AsyncFn() -> Result<T, Fault>,
 ) -> Result<T, RemoteError> {
     let started = Instant::now();
-    let mut retries = Retries::new(patience, Duration::ZERO);
-    loop {
-        let outcome = timeout(patience, attempt()).await;
-        match outcome.unwrap_or_else(|_| Err(Fault::again("it takes too long"))) {
-            Ok(done) => return Ok(done),
-            Err(fault) => {
-                let now = started.elapsed();
-                let at = retries
-                    .after(fault, now)
-                    .map_err(|fault| fault.of(shown, retries.waited(now)))?;
-                tokio::time::sleep(at.saturating_sub(now)).await;
-            }
-        }
-    }
+    let outcome = timeout(LOOK_TIMEOUT, repeated(patience, attempt)).await;
+    let outcome = outcome.unwrap_or_else(|_| Err(Fault::again("it takes too long")));
+    outcome.map_err(|fault| fault.of(shown, started.elapsed()))
 }

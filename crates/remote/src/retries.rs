@@ -1,6 +1,6 @@
 //! When to try again, and when to give up.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Fault;
 
@@ -39,6 +39,24 @@ impl Retries {
     /// How long nothing has come.
     pub(crate) fn waited(&self, now: Duration) -> Duration {
         now.saturating_sub(self.progress_at)
+    }
+}
+
+/// Repeats what fails until it succeeds. Errors: that of the last attempt, once no further one is worth it.
+pub(crate) async fn repeated<T>(
+    patience: Duration,
+    attempt: impl AsyncFn() -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let started = Instant::now();
+    let mut retries = Retries::new(patience, Duration::ZERO);
+    loop {
+        match attempt().await {
+            Ok(done) => return Ok(done),
+            Err(fault) => {
+                let now = started.elapsed();
+                tokio::time::sleep(retries.after(fault, now)?.saturating_sub(now)).await;
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! digests it. Without threads and waits, which are in [`super::fetching`].
 //!
 //! The reader that is ahead has a chunk fetched, and the chunk is held until the other one has read it as well. If there is no
-//! room for another chunk, the one ahead waits. What has fallen behind what is held is read without the window.
+//! room for another chunk, the one ahead waits; the one behind gets the place of the chunk that is needed last.
 
 use std::collections::BTreeMap;
 
@@ -136,18 +136,22 @@ impl Window {
             return Access::Done;
         }
         let is_first = self.chunks.last_key_value().is_none_or(|(&last, _)| number > last);
-        if self.make_room() {
-            if !self.planned[reader as usize].covers(range) {
-                // What follows is probably read next.
-                self.plan(reader, [(at, self.range_of(number + UNPLANNED_CHUNKS).1)]);
+        if !self.make_room() {
+            if is_first {
+                return Access::Full;
             }
-            self.queue(number);
-            Access::Wait
-        } else if is_first {
-            Access::Full
-        } else {
-            Access::Apart
+            // The last of those after it is needed last.
+            let after = self.chunks.range(number..).rev();
+            let mut whole = after.filter(|(_, chunk)| chunk.state == State::Whole);
+            let Some(last) = whole.next().map(|(&last, _)| last) else { return Access::Wait };
+            self.chunks.remove(&last);
         }
+        if !self.planned[reader as usize].covers(range) {
+            // What follows is probably read next.
+            self.plan(reader, [(at, self.range_of(number + UNPLANNED_CHUNKS).1)]);
+        }
+        self.queue(number);
+        Access::Wait
     }
 
     /// The next chunk to be fetched, if one more may be, and what of it; it counts as being fetched then.
@@ -331,6 +335,23 @@ mod tests {
         assert_eq!(window.read(Reader::Digest, &mut [0], 14), Access::Done);
         // Held, and nothing is known of what is between.
         assert_eq!(window.read(Reader::Sender, &mut [0], 12), Access::Apart);
+    }
+
+    #[test]
+    fn a_reader_that_is_behind_gets_the_place_of_what_is_needed_last() {
+        let mut window = Window::new(100, LIMITS);
+        window.plan(Reader::Sender, [(48, 100)]);
+        window.plan(Reader::Digest, [(0, 100)]);
+        for at in [48, 56, 64, 72] {
+            window.read(Reader::Sender, &mut [0; 8], at);
+            fetch(&mut window);
+            assert_eq!(window.read(Reader::Sender, &mut [0; 8], at), Access::Done);
+        }
+        assert_eq!(window.read(Reader::Sender, &mut [0; 8], 80), Access::Full);
+        assert_eq!(window.read(Reader::Digest, &mut [0; 8], 0), Access::Wait);
+        assert_eq!(window.chunks.keys().copied().collect::<Vec<_>>(), [0, 6, 7, 8]);
+        fetch(&mut window);
+        assert_eq!(window.read(Reader::Digest, &mut [0; 8], 0), Access::Done);
     }
 
     #[derive(Clone, Copy, Debug)]
