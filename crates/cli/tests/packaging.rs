@@ -1,5 +1,6 @@
 //! What packages contain beside the program: completions, manual pages, services, manifests for Kubernetes.
 
+mod fetching_pods;
 mod manifests;
 mod units;
 
