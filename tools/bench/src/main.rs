@@ -102,6 +102,8 @@ enum Command {
     Verify(verify::Args),
     /// `rdmc push` between hosts with faults: the others have copies (needs root)
     Chaos(chaos::Args),
+    /// `rdmc fetch` on hosts that are killed, and from servers that are: the others have copies (needs root)
+    ChaosFetch(chaos::FetchArgs),
     /// `rdmc push` while a hostile host floods every port (needs root)
     Flood(flood::Args),
     /// A member that dies in the middle of a message
@@ -178,6 +180,7 @@ fn run(command: Command) -> Outcome<()> {
         Command::Memory(args) => memory::run(&args),
         Command::Verify(args) => verify::run(&args),
         Command::Chaos(args) => chaos::run(&args),
+        Command::ChaosFetch(args) => chaos::run_fetches(&args),
         Command::Flood(args) => flood::run(&args),
         Command::Attack(args) => flood::attack(&args),
         Command::Bystander => flood::bystand(),

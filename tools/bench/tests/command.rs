@@ -367,6 +367,15 @@ fn pushes_survive_faults() {
 }
 
 #[test]
+fn fetches_survive_kills() {
+    let arguments = "chaos-fetch --rounds 4 --members 4 --bytes 1MiB --seed 5";
+    let Some(rows) = rows_of_pushes(arguments) else { return };
+    let killed: Vec<&str> = rows.iter().map(|row| row["killed"].as_str().unwrap()).collect();
+    assert_eq!(killed, ["host", "one-server", "server", "two-hosts"]);
+    assert!(rows.iter().all(|row| row["rounds"] == 1 && row["fetches"].as_u64() >= Some(2)));
+}
+
+#[test]
 fn pushes_survive_floods() {
     let arguments = "flood --receivers 2 --bytes 1MiB --repeats 1 --kinds silent,garbage";
     let Some(rows) = rows_of_pushes(arguments) else { return };

@@ -172,6 +172,10 @@ fn what_ran_is_counted_by_kind() {
         ("packages", "package rdmc: checked\\npackage rdmc-relay: checked\\n"),
         ("audits", "bans ok, licenses ok, sources ok\\nadvisories ok\\n"),
         ("runs", "42 runs, 17 steps\\n7 runs per second\\n"),
+        (
+            "fetches",
+            "9 of 9 rounds\\nchaos-fetch: 42 fetches of 32 MiB by hosts of a lab, in 9 rounds\\n",
+        ),
         ("pushes", "7 of 9 rounds\\r9 of 9 rounds\\nchaos: 42 pushes of 64 MiB\\n"),
         ("rows", report),
         ("files", "dev: results: wrote a.json\\ndev: results: wrote b.json\\n"),
@@ -190,6 +194,7 @@ fn what_ran_is_counted_by_kind() {
         ("audits", 2),
         ("inputs", 42),
         ("runs", 42),
+        ("fetches", 42),
         ("pushes", 42),
         ("rows", 2),
         ("files", 2),
@@ -305,10 +310,9 @@ fn every_runnable_check_is_a_step() {
     let help = text(&help.unwrap().stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     let faults = help.split("[possible values: kill,").nth(1).and_then(|it| it.split(']').next());
     let faults = format!("kill, {}", faults.expect("kinds of faults"));
-    assert_eq!(
-        parts(&all, "chaos-"),
-        faults.split(", ").map(|fault| fault.trim().to_owned()).collect()
-    );
+    // Fetches have a command of their own.
+    let faults = faults.split(", ").map(|fault| fault.trim().to_owned()).chain(["fetch".into()]);
+    assert_eq!(parts(&all, "chaos-"), faults.collect());
 }
 
 /// The table in CONTRIBUTING.md has a line for each step, or for all whose names begin so.

@@ -3,6 +3,7 @@
 //! measure is reported.
 //!
 //! - `chaos`: `rdmc push` between hosts that are killed, stopped, or lose their network or disk.
+//! - `chaos-fetch`: `rdmc fetch` between hosts that are killed, and from servers that are.
 //! - `flood`: `rdmc push` while unauthenticated connections flood every port.
 //! - `lose`: a group in which a member fails in the middle of a message.
 //! - `memory`: peak resident memory of `rdmc push` and its receivers.

@@ -2,6 +2,7 @@
 //! all hosts one.
 
 mod fault;
+mod fetches;
 mod notices;
 mod round;
 
@@ -20,6 +21,7 @@ use crate::{
     report::{Output, Report, median, name, number},
 };
 use fault::Fault;
+pub use fetches::{Args as FetchArgs, run as run_fetches};
 use round::{RoundResult, Scenario};
 
 #[derive(Debug, clap::Args)]
