@@ -200,8 +200,9 @@ fn serve(
         }
         let body = &answer.body[..answer.cut_after.unwrap_or(usize::MAX).min(answer.body.len())];
         for part in body.chunks(if answer.pause.is_zero() { 64 << 10 } else { 4 << 10 }) {
-            out.write_all(part)?;
+            // Before a client can have it.
             sent.fetch_add(part.len() as u64, Ordering::Relaxed);
+            out.write_all(part)?;
             thread::sleep(answer.pause);
         }
         if answer.cut_after.is_some() || length != answer.body.len() {
