@@ -45,7 +45,7 @@ SIGTERM ends the server with exit code 0. Hosts keep what they have; another ser
 
 /// Serve files and directories to hosts that come at any time (`rdmc fetch`)
 ///
-/// Hosts that fetch the same get it from each other, so that one copy leaves this machine.
+/// Hosts that fetch the same get it from each other; while hosts with a copy share it, no more than one leaves this machine.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, next_help_heading = USUAL)]
 pub struct Args {

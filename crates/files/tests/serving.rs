@@ -117,6 +117,15 @@ impl World {
 }
 
 impl Serving {
+    /// Waits until a host has published its copy.
+    fn await_published(&self) {
+        let events = self.events.lock().unwrap();
+        while !matches!(
+            events.recv_timeout(TIMEOUT).unwrap(),
+            ServerEvent::Host { state: HostState::Published, .. }
+        ) {}
+    }
+
     /// Waits until the session of an object has ended; returns what was sent here, and the last state of each host.
     fn closed(&self) -> (u64, Vec<(String, HostState)>) {
         let mut hosts: Vec<(String, HostState)> = Vec::new();
@@ -462,5 +471,25 @@ fn every_file_is_reported_once_by_every_host_and_one_that_stays_unread_at_the_en
         paths.dedup();
         assert_eq!(paths.len(), 42);
     }
+    serving.server.close(TIMEOUT);
+}
+
+#[test]
+fn a_host_that_has_a_directory_already_shares_it() {
+    let world = World::new();
+    let file = contents(3 * MIB);
+    world.write("tree/file", &file);
+    let serving = world.serve(|_| {});
+    let stop = Arc::default();
+    world.fetch(&serving, "tree", "first").join().unwrap().unwrap();
+    assert!(serving.closed().0 >= file.len() as u64);
+    let shares = Some(Duration::from_secs(3600));
+    let sharing = world.fetch_until(&serving, "tree", "first", shares, &stop);
+    serving.await_published();
+    world.fetch(&serving, "tree", "second").join().unwrap().unwrap();
+    assert!(is_copy(&world.path("second/file"), &file));
+    stop.store(true, Ordering::Relaxed);
+    let _ = sharing.join().unwrap();
+    assert_eq!(serving.closed().0, 0, "the first host has sent it");
     serving.server.close(TIMEOUT);
 }

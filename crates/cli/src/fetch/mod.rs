@@ -39,8 +39,10 @@ use progress::Progress;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// The pause after all servers have failed.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often all servers may fail one after another without anything new.
+/// How often all servers may fail one after another: before anything has come ...
 const ROUNDS_MAX: u32 = 3;
+/// ... and after that: a server may be restarted.
+const LATER_ROUNDS_MAX: u32 = 60;
 /// How often progress is shown.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -49,11 +51,11 @@ Example:
   rdmc serve /models --secret-file secret                    on node0
   rdmc fetch node0:/models/llama /local/ --secret-file secret      on any host, at any time
 
-Hosts that fetch the same get it from each other: one copy leaves the server. A host begins at once, whenever it comes, and is
-done in about the time of one copy. With --share it sends its copy to others after that.
+Hosts that fetch the same get it from each other. A host begins at once, whenever it comes, and is done in about the time of one
+copy. With --share it sends its copy to others after that, so that about one copy leaves the server.
 
-If the server is lost, the others of --from are asked; what is there already is not sent again. The next fetch resumes what was
-interrupted. Everything is verified against the server's digests before it appears under its name.";
+If the server is lost, the others of --from are asked, and all of them again for a minute; what is there already is not sent again.
+The next fetch resumes what was interrupted. Everything is verified against the server's digests before it appears under its name.";
 
 /// Get a file or a directory from a server (`rdmc serve`), and from other hosts that get it
 #[derive(Debug, clap::Args)]
@@ -205,7 +207,7 @@ enum Ended {
 impl Fetching<'_> {
     fn run(&self, interrupt: &Interrupt, progress: &mut Progress) -> Result<Exit, Failure> {
         let mut reasons = Vec::new();
-        let mut rounds = 0;
+        let (mut rounds, mut most) = (0, ROUNDS_MAX);
         loop {
             reasons.clear();
             for server in &self.servers {
@@ -214,13 +216,15 @@ impl Fetching<'_> {
                     Ended::Done => return Ok(Exit::Done),
                     Ended::Failed { reason, has_progressed } => {
                         tracing::info!(%server, reason, "the next server is asked");
-                        rounds = if has_progressed { 0 } else { rounds };
+                        if has_progressed {
+                            (rounds, most) = (0, LATER_ROUNDS_MAX);
+                        }
                         reasons.push(format!("{server}: {reason}"));
                     }
                 }
             }
             rounds += 1;
-            if rounds >= ROUNDS_MAX {
+            if rounds >= most {
                 return Err(Failure::Failed(reasons.join("\n")));
             }
             thread::sleep(PAUSE);

@@ -103,6 +103,10 @@ impl ReceiverSettings {
         if !offer.by_links || offer.dry_run || changes_others {
             return refuse("the server offers something else than what was asked for");
         }
+        if let (Some(tree), Some(_)) = (&mut offer.tree, fetch.shares) {
+            // Only what was compared is sent to others.
+            tree.by_contents = true;
+        }
         offer.destination.clone_from(&fetch.destination);
         Ok(offer)
     }
