@@ -15,8 +15,8 @@ const VERSION: ABI = ABI::V3;
 /// Libraries of fabrics, which are opened when they are used, and what these read. Nothing there is secret.
 const READABLE: [&str; 7] =
     ["/usr", "/lib", "/lib64", "/opt", "/sys", "/etc/ld.so.cache", "/etc/libibverbs.d"];
-/// Devices and memory of fabrics.
-const WRITABLE: [&str; 2] = ["/dev/infiniband", "/dev/shm"];
+/// Devices of fabrics.
+const WRITABLE: [&str; 1] = ["/dev/infiniband"];
 
 /// Lets this thread, and those that it starts from now on, open no files but those below these directories, for reading; and what
 /// networks need. Files that are open stay so.

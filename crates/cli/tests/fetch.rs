@@ -144,8 +144,8 @@ fn a_host_that_shares_prints_its_result_and_goes_on_until_it_is_told_to_end() {
     let second = outcome(server.fetch(&place, "object", "second", &["--name", "second"]));
     assert_eq!(second.code, Some(0), "{second:?}");
     server.await_line("second has");
-    let status =
-        |more: &[&str]| place.run(&[&["status", &server.address()][..], &SECRET, more].concat());
+    let address = server.address();
+    let status = |more: &[&str]| place.run(&[&["status", &address][..], &SECRET, more].concat());
     let text = status(&[]);
     assert!(text.out.contains("served/object, 488 KiB: 2 hosts\n"), "{text:?}");
     assert!(text.out.contains("  first   has a copy, and sends it to others\n"), "{text:?}");
@@ -159,11 +159,24 @@ fn a_host_that_shares_prints_its_result_and_goes_on_until_it_is_told_to_end() {
         assert_eq!((&host["received_bytes"], &host["error"]), (&500_000.into(), &Value::Null));
     }
     assert_eq!(object["hosts"][0]["is_here"], true);
+    // Somebody else keeps the session, and the first one is lost.
+    let third = ["--share", "3600", "--name", "third"];
+    let third = server.fetch(&place, "object", "third", &third);
+    server.await_line("third has");
+    let lost = server.fetch(&place, "object", "lost", &["--share", "3600", "--name", "lost"]);
+    server.await_line("lost has");
+    signal(lost.id(), "KILL");
+    outcome(lost);
+    await_that("it counts as lost", || {
+        status(&[]).out.contains("  lost    has a copy, and has left\n")
+    });
+    signal(third.id(), "TERM");
+    outcome(third);
     signal(first.id(), "TERM");
     let first = outcome(first);
     assert_eq!((first.code, first.out.starts_with("first, ")), (Some(0), true), "{first:?}");
     let line = server.await_line("sent from here");
-    assert!(line.contains("2 copies, 488 KiB sent from here"), "{line}");
+    assert!(line.contains("4 copies, 488 KiB sent from here"), "{line}");
     let status = place.run(&[&["status", &server.address()][..], &SECRET].concat());
     assert_eq!((status.code, &*status.out), (Some(0), "nothing is fetched\n"), "{status:?}");
 }
@@ -194,6 +207,8 @@ fn what_cannot_be_fetched_says_why() {
     refused("object", "missing/copy", &[], 1, "missing");
     refused("object", "served", &[], 1, "directory");
     refused("..", "into/", &[], 2, "has no name of its own");
+    refused("object", ".", &[], 2, "end DEST with /");
+    refused("object", "served/..", &[], 2, "end DEST with /");
     place.run(&["fetch", &server.origin("object"), "copy"]).has_failed_with(2, "--secret-file");
     place.run(&["fetch", "object", "copy"]).has_failed_with(2, "use HOST:PATH");
     place.run(&["serve", "served"]).has_failed_with(2, "--secret-file");

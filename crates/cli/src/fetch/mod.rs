@@ -138,6 +138,12 @@ impl Args {
                 "DEST is empty; use . followed by / for this directory".into(),
             ));
         }
+        if [".", ".."].contains(&self.dest.rsplit('/').next().unwrap_or_default()) {
+            return Err(Failure::Usage(format!(
+                "the copy would become {} itself; end DEST with / for a copy in that directory",
+                self.dest
+            )));
+        }
         match self.dest.ends_with('/') {
             true => Ok(self.dest.clone() + self.origin.name().map_err(Failure::Usage)?),
             false => Ok(self.dest.clone()),

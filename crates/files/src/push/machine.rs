@@ -174,6 +174,7 @@ impl<'a> RootMachine<'a> {
         let when = if is_publishing { " while it published its copy" } else { "" };
         if self.hosts[host].is_sharing() {
             self.hosts[host].shares = false;
+            effects.observe(PushEvent::Left { host });
             self.end_links_of(effects, host);
         }
         if self.hosts[host].is_open() {
