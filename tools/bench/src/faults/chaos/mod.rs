@@ -5,24 +5,23 @@ mod fault;
 mod fetches;
 mod notices;
 mod round;
+mod rounds;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use lab::{Lab, LabSettings, Link};
 use plan::size;
 use serde_json::json;
 
 use crate::{
     interrupt::Interrupt,
-    links::usual_rate,
     outcome::Outcome,
     push_command::PushFiles,
-    random::Random,
     report::{Output, Report, median, name, number},
 };
 use fault::Fault;
 pub use fetches::{Args as FetchArgs, run as run_fetches};
 use round::{RoundResult, Scenario};
+use rounds::{Ended, Rounds};
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -60,42 +59,21 @@ pub struct Args {
 pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let files = PushFiles::create(&args.directory, args.bytes, args.seed, &interrupt)?;
-    let lab = |&members: &u32| {
-        let link = Link::of_rate(usual_rate(members));
-        Ok(Lab::create(&LabSettings::new(members, link))?)
-    };
-    let labs = args.members.iter().map(lab).collect::<Outcome<Vec<Lab>>>()?;
-    let mut results: BTreeMap<String, Vec<RoundResult>> = BTreeMap::new();
-    let mut outcome: Outcome<()> = Ok(());
-    for (round, lab) in (0..args.rounds).zip(labs.iter().cycle()) {
-        let seed = args.seed.wrapping_add(u64::from(round));
-        let mut random = Random::new(seed);
+    let labs = rounds::labs(&args.members)?;
+    let mut labs = labs.iter().cycle();
+    let rounds = Rounds::run(args.rounds, args.seed, &interrupt, |random| {
+        let lab = labs.next().expect("there is a size");
         let fault = args.faults[(random.part() * args.faults.len() as f64) as usize];
-        let scenario = Scenario {
-            lab,
-            files: &files,
-            bytes: args.bytes,
-            failure_deadline: &args.failure_deadline,
-        };
-        match scenario.run(fault, &mut random, &interrupt) {
-            Ok(result) => results.entry(name(&fault)).or_default().push(result),
-            // The rounds before an interrupt are reported.
-            Err(_) if interrupt.check().is_err() => break,
-            Err(error) => {
-                let (members, fault) = (lab.settings().hosts, name(&fault));
-                outcome = Err(format!(
-                    "round {round} (again: --seed {seed} --members {members} --rounds 1), {fault}: \
-                     {error}"
-                )
-                .into());
-                break;
-            }
+        let failure_deadline = &args.failure_deadline;
+        let scenario = Scenario { lab, files: &files, bytes: args.bytes, failure_deadline };
+        Ended {
+            kind: name(&fault),
+            replay: format!("--members {}", lab.settings().hosts),
+            outcome: scenario.run(fault, random, &interrupt),
         }
-        eprint!("\r{} of {} rounds", round + 1, args.rounds);
-    }
-    eprintln!();
-    report(args, &results);
-    outcome?;
+    });
+    report(args, &rounds.results);
+    rounds.outcome?;
     interrupt.check()
 }
 

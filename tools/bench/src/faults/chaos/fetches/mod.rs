@@ -8,16 +8,14 @@ mod round;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use lab::{Lab, LabSettings, Link};
 use plan::size;
 use serde_json::json;
 
+use super::rounds::{self, Ended, Rounds};
 use crate::{
     interrupt::Interrupt,
-    links::usual_rate,
     outcome::Outcome,
     push_command::PushFiles,
-    random::Random,
     report::{Output, Report, median, name, number},
 };
 use actions::Kill;
@@ -59,36 +57,22 @@ pub fn run(args: &Args) -> Outcome<()> {
     let interrupt = Interrupt::watch()?;
     let files = PushFiles::create(&args.directory, args.bytes, args.seed, &interrupt)?;
     let copies = Copies::create(&files)?;
-    let lab = |&members: &u32| {
-        let link = Link::of_rate(usual_rate(members));
-        Ok(Lab::create(&LabSettings::new(members, link))?)
-    };
-    let labs = args.members.iter().map(lab).collect::<Outcome<Vec<Lab>>>()?;
-    let mut results: BTreeMap<String, Vec<RoundResult>> = BTreeMap::new();
-    let mut outcome: Outcome<()> = Ok(());
+    let labs = rounds::labs(&args.members)?;
     // Each kind with each size, kinds first.
     let kinds = labs.iter().flat_map(|lab| args.kills.iter().map(move |&kill| (kill, lab)));
-    for (round, (kill, lab)) in (0..args.rounds).zip(kinds.cycle()) {
-        let seed = args.seed.wrapping_add(u64::from(round));
+    let mut kinds = kinds.cycle();
+    let rounds = Rounds::run(args.rounds, args.seed, &interrupt, |random| {
+        let (kill, lab) = kinds.next().expect("there is a size and something to kill");
         let scenario = Scenario { lab, copies: &copies, bytes: args.bytes };
-        match scenario.run(kill, &mut Random::new(seed), &interrupt) {
-            Ok(result) => results.entry(name(&kill)).or_default().push(result),
-            // The rounds before an interrupt are reported.
-            Err(_) if interrupt.check().is_err() => break,
-            Err(error) => {
-                let (members, kill) = (lab.settings().hosts, name(&kill));
-                outcome = Err(format!(
-                    "round {round} (again: --seed {seed} --members {members} --kills {kill} --rounds 1): {error}"
-                )
-                .into());
-                break;
-            }
+        let kind = name(&kill);
+        Ended {
+            replay: format!("--members {} --kills {kind}", lab.settings().hosts),
+            kind,
+            outcome: scenario.run(kill, random, &interrupt),
         }
-        eprint!("\r{} of {} rounds", round + 1, args.rounds);
-    }
-    eprintln!();
-    report(args, &results);
-    outcome?;
+    });
+    report(args, &rounds.results);
+    rounds.outcome?;
     interrupt.check()
 }
 
