@@ -119,6 +119,8 @@ impl Window {
         if self.chunks.get(&number).is_some_and(|chunk| !chunk.wanted.covers(range)) {
             let is_free = self.is_free(number);
             if !is_free {
+                // Nothing is held for it.
+                self.give_up(reader, range);
                 return Access::Apart;
             }
             self.chunks.remove(&number);
@@ -136,7 +138,8 @@ impl Window {
             return Access::Done;
         }
         let is_first = self.chunks.last_key_value().is_none_or(|(&last, _)| number > last);
-        if !self.make_room() {
+        let has_room = !(is_first && self.keeps_room_before(number, reader.other()));
+        if !(has_room && self.make_room(1)) {
             if is_first {
                 return Access::Full;
             }
@@ -162,7 +165,8 @@ impl Window {
         }
         if !self.chunks.values().any(|chunk| chunk.state == State::Queued) {
             let ahead = self.next_ahead()?;
-            if !self.make_room() {
+            // The last place is for what is asked for: otherwise this would lose its place to that, and be fetched again.
+            if !self.make_room(2) {
                 return None;
             }
             self.queue(ahead);
@@ -197,17 +201,26 @@ impl Window {
         (start, self.bytes.min(start + self.limits.chunk_bytes))
     }
 
-    /// The next chunk that a reader has planned after the last one that it has asked for.
+    /// The next chunk that is not held of those that any reader has planned.
     fn next_ahead(&self) -> Option<u64> {
+        [Reader::Sender, Reader::Digest].into_iter().filter_map(|it| self.next_of(it)).min()
+    }
+
+    /// The same of one reader, from the last chunk on that it has asked for: that may have had no room.
+    fn next_of(&self, reader: Reader) -> Option<u64> {
         let end = self.bytes.div_ceil(self.limits.chunk_bytes);
-        let of_reader = |(planned, last): (&Ranges, Option<u64>)| {
-            let next = last? + 1;
-            let is_next = |number: &u64| {
-                !self.chunks.contains_key(number) && planned.overlaps(self.range_of(*number))
-            };
-            (next..end.min(next + self.limits.chunks_max as u64)).find(is_next)
+        let next = self.last[reader as usize]?;
+        let planned = &self.planned[reader as usize];
+        let is_next = |number: &u64| {
+            !self.chunks.contains_key(number) && planned.overlaps(self.range_of(*number))
         };
-        self.planned.iter().zip(self.last).filter_map(of_reader).min()
+        (next..end.min(next + 1 + self.limits.chunks_max as u64)).find(is_next)
+    }
+
+    /// Whether the last place is for a chunk before this one, which another reader needs earlier.
+    fn keeps_room_before(&self, number: u64, other: Reader) -> bool {
+        let held = self.chunks.keys().filter(|&&held| !self.is_free(held)).count();
+        held + 1 == self.limits.chunks_max && self.next_of(other).is_some_and(|it| it < number)
     }
 
     fn is_planned(&self, number: u64) -> bool {
@@ -219,13 +232,14 @@ impl Window {
         is_whole && !self.is_planned(number)
     }
 
-    /// Whether another chunk can be held. Forgets one that nobody has planned to read, if necessary.
-    fn make_room(&mut self) -> bool {
-        if self.chunks.len() < self.limits.chunks_max {
-            return true;
+    /// Whether this many further chunks can be held. Forgets some that no reader has planned to read, if necessary.
+    fn make_room(&mut self, further: usize) -> bool {
+        while self.chunks.len() + further > self.limits.chunks_max {
+            let free = self.chunks.keys().copied().find(|&number| self.is_free(number));
+            let Some(free) = free else { return false };
+            self.chunks.remove(&free);
         }
-        let free = self.chunks.keys().copied().find(|&number| self.is_free(number));
-        free.is_some_and(|number| self.chunks.remove(&number).is_some())
+        true
     }
 
     fn queue(&mut self, number: u64) {
