@@ -44,6 +44,7 @@ class PushOptions(TypedDict, total=False):
     follow_idle: int | None
     group: bool
     hosts_file: AnyPath | None
+    hub_cache: bool
     include: str | Sequence[str] | None
     interface: str | None
     key: AnyPath | None
