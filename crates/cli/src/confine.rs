@@ -1,4 +1,4 @@
-//! Takes from this process what it does not need, so that whoever exchanges names below a directory that it serves gets nothing else.
+//! Restricts this process with Landlock: exchanging names below a directory that it serves gives access to no other files.
 
 use std::{
     env,

@@ -21,7 +21,6 @@ use clap::builder::NonEmptyStringValueParser;
 use files::receiver::{self, Output, Placement, ReceiverSettings};
 use plan::size;
 use rdmc::Secret;
-use rustix::system::uname;
 use session::Credentials;
 use trace::Writer;
 
@@ -42,6 +41,7 @@ use crate::{
     network::{self, Network},
     output::InUse,
     recording, switches,
+    this_machine::own_name,
 };
 
 /// How long connecting to a root may take.
@@ -171,7 +171,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let host = match (args.listen, &*args.name) {
         (Some(address), _) => address.to_string(),
         (None, [name]) => name.clone(),
-        (None, []) => uname().nodename().to_string_lossy().into_owned(),
+        (None, []) => own_name(),
         (None, _) => {
             return Err(Failure::Usage("with --join, a host has only one --name".into()));
         }

@@ -4,14 +4,14 @@ use std::{io::Write, time::Duration};
 
 use files::{FetchState, FetchStatus, ObjectStatus, ServerStatus, receiver};
 use plan::size;
-use rustix::system::uname;
 use serde::Serialize;
 
 use crate::{
     credentials::CredentialFiles,
     failure::{Exit, Failure, plain_name},
-    fetch::ServerAddress,
+    fetch::{ServerAddress, unreachable},
     json, output,
+    this_machine::own_name,
 };
 
 /// How long the server may take to answer.
@@ -25,7 +25,7 @@ Example:
         node2  receives, 61 %
         node3  has failed: no space left on device
 
-A server knows a host from when it comes until nobody fetches the same any more.";
+A server lists a host from its first connection until the last host that fetches the same has left.";
 
 /// Show what is fetched from a server (`rdmc serve`), and how far each host is
 #[derive(Debug, clap::Args)]
@@ -80,16 +80,9 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
     let Some(credentials) = args.credentials.read(&[])? else {
         return Err(Failure::Usage("status needs --secret-file, or --cert, --key and --ca".into()));
     };
-    let (server, name) =
-        (args.server.to_string(), uname().nodename().to_string_lossy().into_owned());
-    let status = receiver::status(&server, &credentials, &name, TIMEOUT);
-    let status = status.map_err(|error| {
-        let cause = match error {
-            rdmc::Error::Peer { cause, .. } => cause,
-            other => other.to_string(),
-        };
-        Failure::Failed(format!("{server}: {cause} (does `rdmc serve` run there?)"))
-    })?;
+    let server = args.server.to_string();
+    let status = receiver::status(&server, &credentials, &own_name(), TIMEOUT)
+        .map_err(|error| Failure::Failed(format!("{server}: {}", unreachable(error))))?;
     output::print(|out| match args.json {
         true => json::write_line(out, &shown(server, &status)),
         false => print(out, &status),

@@ -4,6 +4,11 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use rustix::system::uname;
 
+/// The name of this machine.
+pub fn own_name() -> String {
+    uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The names and addresses of this machine.
 #[derive(Debug)]
 pub struct ThisMachine {
@@ -16,7 +21,7 @@ impl ThisMachine {
     pub fn new() -> Self {
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         Self {
-            name: uname().nodename().to_string_lossy().into_owned(),
+            name: own_name(),
             addresses: interfaces.iter().map(if_addrs::Interface::ip).collect(),
         }
     }

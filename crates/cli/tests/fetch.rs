@@ -128,7 +128,7 @@ fn another_server_goes_on_where_one_was_lost() {
     assert_eq!(json["server"], other.address());
     assert!(place.is_copy("copy"));
     drop(other);
-    // Nobody is left.
+    // No server is left.
     let gone = "127.0.0.1:1:object";
     let fetch = [&["fetch", gone, "none"][..], &SECRET].concat();
     place.run(&fetch).has_failed_with(1, "does `rdmc serve` run there?");
@@ -159,7 +159,7 @@ fn a_host_that_shares_prints_its_result_and_goes_on_until_it_is_told_to_end() {
         assert_eq!((&host["received_bytes"], &host["error"]), (&500_000.into(), &Value::Null));
     }
     assert_eq!(object["hosts"][0]["is_here"], true);
-    // Somebody else keeps the session, and the first one is lost.
+    // Another host keeps the session open while one that shares is killed.
     let third = ["--share", "3600", "--name", "third"];
     let third = server.fetch(&place, "object", "third", &third);
     server.await_line("third has");

@@ -6,7 +6,6 @@ use std::{
     process::Command,
 };
 
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use testing::{HubFile, HubRepository, WebServer};
 
 use crate::common::{Outcome, Place};
@@ -14,31 +13,16 @@ use crate::common::{Outcome, Place};
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const BYTES: usize = 20_000_000;
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn small(path: &str, contents: &[u8]) -> HubFile {
-    let blob = [format!("blob {}\0", contents.len()).as_bytes(), contents].concat();
-    let digest = hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, &blob).as_ref());
-    HubFile { path: path.into(), contents: contents.to_vec(), digest }
-}
-
-fn large(path: &str, contents: &[u8]) -> HubFile {
-    let digest = hex(digest(&SHA256, contents).as_ref());
-    HubFile { path: path.into(), contents: contents.to_vec(), digest }
-}
-
 /// With the object of a place as its weights.
 fn repository(place: &Place) -> HubRepository {
     HubRepository {
         name: "org/model".into(),
         commit: COMMIT.into(),
         files: vec![
-            small("config.json", b"{}"),
-            large("weights.bin", b"old"),
-            large("model.safetensors", &place.contents),
-            small("nested/tokenizer.json", b"[1]"),
+            HubFile::small("config.json", b"{}"),
+            HubFile::large("weights.bin", b"old"),
+            HubFile::large("model.safetensors", &place.contents),
+            HubFile::small("nested/tokenizer.json", b"[1]"),
         ],
         token: Some("secret".into()),
         large_files: None,
@@ -81,7 +65,7 @@ fn a_model_is_fetched_once_for_all_hosts() {
     // Another revision, whose weights have the same length.
     let mut other = place.contents.clone();
     other[BYTES / 2] ^= 1;
-    let files = vec![large("model.safetensors", &other)];
+    let files = vec![HubFile::large("model.safetensors", &other)];
     let server = serve(HubRepository { commit: COMMIT.replace('0', "f"), files, ..repository });
     let newer = push(&place, &server, "hf://org/model --dest {host}");
     assert_eq!(newer.code, Some(0), "{newer:?}");

@@ -2,26 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use remote::{Entry, Kind, Location, Remote, RemoteError, Settings};
 use testing::{HubFile, HubRepository, WebAnswer, WebServer};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn small(path: &str, contents: &[u8]) -> HubFile {
-    let blob = [format!("blob {}\0", contents.len()).as_bytes(), contents].concat();
-    let digest = hex(digest(&SHA1_FOR_LEGACY_USE_ONLY, &blob).as_ref());
-    HubFile { path: path.into(), contents: contents.to_vec(), digest }
-}
-
-fn large(path: &str, contents: &[u8]) -> HubFile {
-    let digest = hex(digest(&SHA256, contents).as_ref());
-    HubFile { path: path.into(), contents: contents.to_vec(), digest }
-}
 
 fn repository() -> HubRepository {
     let weights: Vec<u8> = (0..100_000).map(|at| (at % 251) as u8).collect();
@@ -29,10 +13,10 @@ fn repository() -> HubRepository {
         name: "org/model".into(),
         commit: COMMIT.into(),
         files: vec![
-            small("config.json", b"{}"),
-            large("model.safetensors", &weights),
-            small("nested/a/tokenizer.json", b"[1]"),
-            large("nested/same.safetensors", &weights),
+            HubFile::small("config.json", b"{}"),
+            HubFile::large("model.safetensors", &weights),
+            HubFile::small("nested/a/tokenizer.json", b"[1]"),
+            HubFile::large("nested/same.safetensors", &weights),
         ],
         token: None,
         large_files: None,

@@ -1,5 +1,7 @@
 //! What a hub of models answers for one repository, to be served by a [`crate::WebServer`].
 
+use aws_lc_rs::digest::{Digest, SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+
 use crate::web::{WebAnswer, WebRequest};
 
 /// A file of a repository, as the hub lists it.
@@ -11,6 +13,24 @@ pub struct HubFile {
     pub contents: Vec<u8>,
     /// Its digest, in hexadecimal digits: SHA-256 for a large file, that of a blob in git for others.
     pub digest: String,
+}
+
+impl HubFile {
+    /// A file that is in git itself.
+    pub fn small(path: &str, contents: &[u8]) -> Self {
+        let blob = [format!("blob {}\0", contents.len()).as_bytes(), contents].concat();
+        Self::with(path, contents, digest(&SHA1_FOR_LEGACY_USE_ONLY, &blob))
+    }
+
+    /// A file for which git has a pointer.
+    pub fn large(path: &str, contents: &[u8]) -> Self {
+        Self::with(path, contents, digest(&SHA256, contents))
+    }
+
+    fn with(path: &str, contents: &[u8], digest: Digest) -> Self {
+        let digest = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { path: path.into(), contents: contents.to_vec(), digest }
+    }
 }
 
 /// A repository at one commit.

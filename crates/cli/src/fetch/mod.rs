@@ -17,7 +17,6 @@ use files::receiver::{
 };
 use plan::size;
 use rdmc::{CompletionMode, Protection};
-use rustix::system::uname;
 use serde::Serialize;
 use session::Credentials;
 
@@ -30,9 +29,10 @@ use crate::{
     json, logging, output, parent,
     progress::Mode,
     receive::failure,
+    this_machine::own_name,
 };
 use origin::Origin;
-pub use origin::{PORT, ServerAddress};
+pub use origin::{PORT, ServerAddress, unreachable};
 use progress::Progress;
 
 /// How long connecting to a server may take.
@@ -171,8 +171,7 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
         shares: args.share.map(Duration::from_secs),
         reports_files: progress.shows_files(),
     };
-    let host =
-        args.name.clone().unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned());
+    let host = args.name.clone().unwrap_or_else(own_name);
     let settings = ReceiverSettings {
         fetch: Some(fetch),
         bytes_max: args.max_size,
@@ -243,13 +242,7 @@ impl Fetching<'_> {
         let address = server.to_string();
         let channel = match receiver::join(&address, &self.credentials, CONNECT_TIMEOUT) {
             Ok(channel) => channel,
-            Err(error) => {
-                let cause = match error {
-                    rdmc::Error::Peer { cause, .. } => cause,
-                    other => other.to_string(),
-                };
-                return failed(format!("{cause} (does `rdmc serve` run there?)"), false);
-            }
+            Err(error) => return failed(unreachable(error), false),
         };
         // A certificate has already authenticated the named host.
         let root = matches!(self.credentials, Credentials::Secret(_)).then(|| channel.peer());

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use rdmc::Error;
+
 /// The port of servers.
 pub const PORT: u16 = 7700;
 
@@ -24,6 +26,15 @@ impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
+}
+
+/// Why a server could not be asked, and what to look at.
+pub fn unreachable(error: Error) -> String {
+    let cause = match error {
+        Error::Peer { cause, .. } => cause,
+        other => other.to_string(),
+    };
+    format!("{cause} (does `rdmc serve` run there?)")
 }
 
 impl FromStr for ServerAddress {

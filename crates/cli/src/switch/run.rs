@@ -14,7 +14,6 @@ use std::{
 use agent::{AgentSettings, Liveness, NextAgent, Plane};
 use clap::ValueEnum;
 use data_plane::{Groups, KernelPlane, UserspacePlane};
-use rustix::system::uname;
 
 use super::setup;
 use crate::{
@@ -23,6 +22,7 @@ use crate::{
     help::{EXPERTS, REPORTS, USUAL},
     interrupt::Interrupt,
     logging,
+    this_machine::own_name,
 };
 
 /// The default directory for the maps of the kernel program.
@@ -123,8 +123,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let certificates = setup::certificates(&args.credentials)?;
     let stop = Interrupt::catch(false)?.begin().flag();
     logging::start(args.verbose, None);
-    let name =
-        args.name.clone().unwrap_or_else(|| uname().nodename().to_string_lossy().into_owned());
+    let name = args.name.clone().unwrap_or_else(own_name);
     let listener = agent::listen(args.listen).map_err(Failure::because)?;
     let address = listener.local_addr().map_err(Failure::while_doing("listening"))?;
     let (ports, plane, bridge) = match args.plane {

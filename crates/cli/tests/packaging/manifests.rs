@@ -148,7 +148,10 @@ fn the_manifest_of_a_push_fits_together() {
         let pod = pod(of);
         let volumes = [names(&pod["volumes"]), names(&of["spec"]["volumeClaimTemplates"])].concat();
         assert_eq!(names(&pod["containers"][0]["volumeMounts"]), volumes);
-        assert_eq!(pod["volumes"][0]["secret"]["defaultMode"], 0o400, "nobody else may read it");
+        assert_eq!(
+            pod["volumes"][0]["secret"]["defaultMode"], 0o400,
+            "only the pod's user may read it"
+        );
         assert!(pod["initContainers"].is_null());
     }
     // The names of the pods are those that are pushed to.

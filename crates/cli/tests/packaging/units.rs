@@ -233,7 +233,7 @@ fn services_may_not_read_the_memory_of_other_processes() {
     }
     let has = |call: &str| read.iter().any(|it| it == call);
     assert!(has("recvmsg"), "{read:?}");
-    // Refused by name, which says nothing if the name is wrong.
+    // A misspelt name in the filter would refuse nothing.
     assert!(refused.iter().all(|call| has(call)), "{read:?}");
     for call in ["pidfd_getfd", "ptrace"] {
         assert!(!has(call), "{read:?}");
@@ -324,7 +324,7 @@ fn upgrades_take_the_home_of_the_services_user() {
             // usermod refuses users whose processes run.
             ("/var/lib/rdmc", true, &[stop, CHANGE, start]),
             ("/nonexistent", true, &[]),
-            // Somebody has chosen it.
+            // Set by an administrator.
             ("/srv/rdmc", true, &[]),
         ] {
             let (outcome, done) = Upgrade::with(home, runs, 0).run(script, &arguments);

@@ -125,7 +125,7 @@ impl VerifiedFiles {
     }
 
     /// Takes the next file, if there is one, and looks where it is. One that has no name while the copy is being published waits for
-    /// the end of that; one that somebody has removed is left out then.
+    /// the end of that; one that was removed meanwhile is left out then.
     pub(crate) fn take(&self) -> Option<VerifiedFile> {
         loop {
             let (number, is_published) = {

@@ -362,16 +362,16 @@ impl<'a> RootMachine<'a> {
 
     /// Errors: a host was given up before all hosts agreed to publish.
     fn check_all(&self) -> Result<(), PushError> {
+        if self.has_agreed {
+            return Ok(());
+        }
         let why = |host: &Host| match &host.step {
             Step::Failed(reason) | Step::Unknown(reason) => {
                 Some(PushError::NotAll { host: host.plan.name.clone(), reason: reason.clone() })
             }
             _ => None,
         };
-        match self.hosts.iter().find_map(why).filter(|_| !self.has_agreed) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.hosts.iter().find_map(why).map_or(Ok(()), Err)
     }
 
     /// Gives up hosts that are late and starts fabrics.
@@ -686,11 +686,11 @@ impl<'a> RootMachine<'a> {
     fn all_stored(&mut self, effects: &mut impl Effects) -> Vec<usize> {
         let open: Vec<usize> =
             (0..self.hosts.len()).filter(|&it| self.hosts[it].is_open()).collect();
-        let free = self.all_free();
-        let stores = |host: usize| matches!(self.hosts[host].step, Step::Storing(_) | Step::Stored);
         if open.iter().all(|&host| self.hosts[host].step == Step::Stored) {
             return open;
         }
+        let free = self.all_free();
+        let stores = |host: usize| matches!(self.hosts[host].step, Step::Storing(_) | Step::Stored);
         if open.iter().all(|&host| free.contains(&host) || stores(host)) {
             free.into_iter().for_each(|host| self.hosts.store(effects, host, self.now));
         }

@@ -188,7 +188,11 @@ impl<'a> Io<'a> {
     }
 
     fn target(&mut self) -> Result<&mut Target, ReceiveError> {
-        self.target.as_mut().ok_or_else(|| ReceiveError::System("there is no target".into()))
+        self.target.as_mut().ok_or_else(no_target)
+    }
+
+    fn take_target(&mut self) -> Result<Target, ReceiveError> {
+        self.target.take().ok_or_else(no_target)
     }
 
     /// The error of an operation that ended early: it has failed, or why it was interrupted.
@@ -198,6 +202,10 @@ impl<'a> Io<'a> {
             false => error.into(),
         }
     }
+}
+
+fn no_target() -> ReceiveError {
+    ReceiveError::System("there is no target".into())
 }
 
 impl Effects for Io<'_> {
@@ -381,16 +389,14 @@ impl Effects for Io<'_> {
     }
 
     fn store(&mut self, proof: &Verified) -> Result<(), ReceiveError> {
-        self.target()?;
-        self.target = self.target.take().map(|target| target.store(proof)).transpose()?;
+        self.target = Some(self.take_target()?.store(proof)?);
         Ok(())
     }
 
     fn publish(&mut self, proof: &Verified) -> Result<Option<bool>, ReceiveError> {
         self.root.settings.reception.verified(proof.digest());
         self.end_groups();
-        let target = self.target.take();
-        let target = target.ok_or_else(|| ReceiveError::System("there is no target".into()))?;
+        let target = self.take_target()?;
         let (published, path) = (target.to_be_read(), target.path().to_owned());
         let was_there = target.publish(proof)?;
         self.root.settings.reception.published(path);

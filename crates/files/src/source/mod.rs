@@ -166,7 +166,15 @@ impl Source {
                 "{shown}: it has no owners or other attributes that could be kept"
             )));
         }
-        let remote = RemoteSource::open(shown, name, shape, entries, contents, &mut options)?;
+        let remote = RemoteSource::open(
+            shown,
+            name,
+            shape,
+            entries,
+            contents,
+            &mut options,
+            remote::LIMITS,
+        )?;
         Ok(Self { unmatched: options.unmatched(), ..Contents::Remote(remote).into() })
     }
 

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// 192 MiB at most: enough for eight connections, and for hosts that start to receive some seconds after the first.
-const LIMITS: Limits = Limits { chunk_bytes: 8 << 20, chunks_max: 24, fetches_max: 8 };
+pub(super) const LIMITS: Limits = Limits { chunk_bytes: 8 << 20, chunks_max: 24, fetches_max: 8 };
 /// How much is digested at once where bytes are needed in order.
 const STEP_BYTES: u64 = 1 << 20;
 const FILE_MODE: u16 = 0o644;
@@ -103,17 +103,6 @@ impl RemoteSource {
     ///
     /// Errors: the entries are no tree; the patterns leave nothing; no thread.
     pub(super) fn open(
-        shown: &str,
-        name: &str,
-        shape: RemoteShape,
-        entries: Vec<RemoteEntry>,
-        contents: Arc<dyn RemoteContents>,
-        options: &mut ListOptions,
-    ) -> Result<Self, SourceError> {
-        Self::with_limits(shown, name, shape, entries, contents, options, LIMITS)
-    }
-
-    pub(super) fn with_limits(
         shown: &str,
         name: &str,
         shape: RemoteShape,
@@ -424,8 +413,7 @@ mod tests {
     fn open(made: &Arc<Made>) -> RemoteSource {
         let (name, shape) = ("model", RemoteShape::Directory);
         let (made, options) = (Arc::clone(made), &mut ListOptions::default());
-        RemoteSource::with_limits("s3://b/model", name, shape, files(), made as _, options, SMALL)
-            .unwrap()
+        RemoteSource::open("s3://b/model", name, shape, files(), made as _, options, SMALL).unwrap()
     }
 
     /// What the object of [`files`] is.
