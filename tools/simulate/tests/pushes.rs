@@ -290,18 +290,56 @@ fn two_sources_send_as_fast_as_both_links_and_a_slow_one_costs_little() {
     }
 }
 
-/// When hosts that fetch have their copies, in times of one copy at the others' rate, if the second one has a slow link.
-fn copies_with_a_slow_host() -> Vec<f64> {
-    let mut scenario = scenario(5);
+/// The rate of hosts that fetch, in bytes per second.
+const FETCH_RATE: u64 = 200_000;
+
+/// Hosts that fetch what takes 10 s at their rate, and come one after the other.
+fn fetch(hosts: usize) -> PushScenario {
+    let mut scenario = scenario(hosts);
     scenario.serves = true;
     // Shorter messages are written past the target's port.
     (scenario.bytes, scenario.block_bytes, scenario.chunk_bytes) = (2_000_000, 20_000, 20_000);
-    scenario.network.rate_bytes_per_s = 200_000;
+    scenario.network.rate_bytes_per_s = FETCH_RATE;
     scenario.network.shared_ports = Some((2_000, 4));
     scenario.network.cut_through_bytes = None;
     for (index, host) in (1..).zip(&mut scenario.hosts) {
         (host.joins, host.start_ns) = (true, index * 1_000_000);
     }
+    scenario
+}
+
+/// How many times one copy at their own rate it takes until hosts have fetched the object from hosts that have it already, which have
+/// these parts of their rate. `share_bytes_min`: as in the scenario.
+fn copies_with_holders(holders: &[f64], share_bytes_min: u64) -> f64 {
+    let mut scenario = fetch(holders.len() + 3);
+    scenario.share_bytes_min = share_bytes_min;
+    for (host, part) in scenario.hosts.iter_mut().zip(holders) {
+        (host.partial_percent, host.shares_ns) = (100, Some(60 * SECOND_NS));
+        host.rate_bytes_per_s = Some((*part * FETCH_RATE as f64) as u64);
+    }
+    for host in &mut scenario.hosts[holders.len()..] {
+        host.start_ns += 5 * SECOND_NS;
+    }
+    let end = first(&scenario);
+    assert_eq!(end.steps, vec![Some(Step::Published); holders.len() + 3]);
+    let last = end.published_ns.iter().flatten().max().copied().unwrap_or(u64::MAX);
+    last.saturating_sub(5 * SECOND_NS) as f64 / (10 * SECOND_NS) as f64
+}
+
+#[test]
+fn hosts_fetch_as_fast_as_all_links_of_those_that_have_the_object() {
+    let alone = copies_with_holders(&[0.5, 0.5], 0);
+    assert!((1.9..2.3).contains(&alone), "{alone}");
+    for holders in [&[0.5, 0.5][..], &[1.0, 1.0], &[0.25, 0.75], &[0.75, 0.25], &[0.25; 4]] {
+        let times = copies_with_holders(holders, 20_000);
+        // One tries it for a while first; and there are few chunks.
+        assert!((0.99..1.45).contains(&times), "{holders:?}: {times}");
+    }
+}
+
+/// When hosts that fetch have their copies, in times of one copy at the others' rate, if the second one has a slow link.
+fn copies_with_a_slow_host() -> Vec<f64> {
+    let mut scenario = fetch(5);
     scenario.hosts[1].rate_bytes_per_s = Some(20_000);
     let end = first(&scenario);
     assert_eq!(end.steps, vec![Some(Step::Published); 5]);

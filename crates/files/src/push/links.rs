@@ -1,5 +1,6 @@
 //! Who sends to whom in a session whose hosts fetch: each gets the object from one member by a link ([`crate::link`]), as
-//! [`schedule::attach`] decides.
+//! [`schedule::attach`] decides. A host that would get it from a host that has everything gets shares of it from several of these
+//! ([`super::shares`]) if they send to nobody, so that the link of one is not the limit.
 //!
 //! Hosts come at any time, and leave once they have published their copies. A link that breaks, or brings other bytes than the
 //! root has, is replaced; two members between which that happens again and again do not send to each other any more.
@@ -18,6 +19,8 @@ use super::{
     link_rates::LinkRates,
     pairs::Pairs,
     parts::Part,
+    several_senders::{Heads, SeveralSenders},
+    shares::Shares,
 };
 use crate::{
     messages::ToReceiver,
@@ -31,6 +34,12 @@ const DIGESTS_MAX: usize = 2048;
 const BROKEN_MAX: u32 = 3;
 /// The same for links that bring other bytes than the root has.
 const ALTERED_MAX: u32 = 2;
+/// How often the shares that a host gets are cut anew. After that one member sends all.
+const CUTS_MAX: u32 = 8;
+/// In how many pieces an object is cut into shares.
+const STRIPES: u64 = 16;
+/// Shares are left as they are once at most this fraction of the object is left.
+const RECUT_PART: u64 = 8;
 /// For how long a host that has everything stays for one that lacks little more than what is under way.
 const LAST_CHUNKS_TIME: Duration = Duration::from_millis(500);
 /// That is at most this fraction of the object: hosts report five times a second how much they have.
@@ -62,7 +71,10 @@ pub(super) struct Links {
     own_errors: BTreeMap<usize, u32>,
     /// To how many hosts each has sent.
     served: BTreeMap<usize, u64>,
+    /// How often the shares that a host gets were cut anew.
+    cuts: BTreeMap<usize, u32>,
     rates: LinkRates,
+    several: SeveralSenders,
 }
 
 /// What links are to be begun and ended.
@@ -88,7 +100,9 @@ impl Links {
             altered: BTreeMap::new(),
             own_errors: BTreeMap::new(),
             served: BTreeMap::new(),
+            cuts: BTreeMap::new(),
             rates: LinkRates::default(),
+            several: SeveralSenders::default(),
         }
     }
 
@@ -152,27 +166,33 @@ impl Links {
     pub(super) fn deadline(&self, hosts: &[Host], now: Duration) -> Option<Duration> {
         let verified = hosts.iter().filter(|host| host.step == Step::Verified);
         let times = verified.map(|host| host.progressed_at + LAST_CHUNKS_TIME);
-        times.chain(self.rates.deadline()).filter(|&at| now < at).min()
-    }
-
-    /// The links whose hosts are to get another sender, since the one that they have delays them.
-    pub(super) fn delayed(
-        &mut self,
-        hosts: &[Host],
-        groups: &BTreeMap<u64, PushGroup>,
-        now: Duration,
-    ) -> Vec<u64> {
-        self.rates.judge(hosts, groups, self.chunking.bytes, now)
+        times
+            .chain(self.rates.deadline())
+            .chain(self.several.deadline())
+            .filter(|&at| now < at)
+            .min()
     }
 
     /// The links that have to begin and end, given those that there are.
-    pub(super) fn plan(&mut self, hosts: &[Host], groups: &BTreeMap<u64, PushGroup>) -> Plan {
+    pub(super) fn plan(
+        &mut self,
+        hosts: &[Host],
+        groups: &BTreeMap<u64, PushGroup>,
+        shares: &Shares<'_>,
+        now: Duration,
+    ) -> Plan {
+        let mut released = self.rates.judge(hosts, groups, self.chunking.bytes, now);
+        released.extend(self.uneven(hosts, groups));
+        let heads = self.heads(hosts, groups);
+        if let Some(host) = self.several.advance(&heads, hosts, self.chunking.bytes, now) {
+            released.extend(links_to(host, groups));
+        }
         let has_link = |host: usize| groups.values().any(|group| group.part.hosts.contains(&host));
         let waits = |host: usize| {
             hosts[host].is_ready() && !self.is_complete(&hosts[host]) && !has_link(host)
         };
         if !(0..hosts.len()).any(waits) {
-            return Plan::default();
+            return Plan { released, ..Plan::default() };
         }
         let members = Members::new(hosts, groups);
         let listed: Vec<ChainMember> =
@@ -183,25 +203,135 @@ impl Links {
                 (None, None) => false,
             };
         let Attached { links, blocked, cut_off } = attach(&listed, is_apart);
-        let mut plan = Plan::default();
+        let mut plan = Plan { released, ..Plan::default() };
+        let links: Vec<(Option<usize>, Option<usize>)> = links
+            .into_iter()
+            .map(|(from, to)| (members.host_at(from), members.host_at(to)))
+            .collect();
+        let mut idle = self.idle(hosts, groups);
+        links
+            .iter()
+            .filter_map(|(source, _)| *source)
+            .for_each(|host| idle.retain(|&it| it != host));
         for (source, to) in links {
-            let (source, Some(to)) = (members.host_at(source), members.host_at(to)) else {
-                continue;
-            };
-            source.iter().for_each(|&host| *self.served.entry(host).or_insert(0) += 1);
-            let ranges = self.lacking(&hosts[to].has);
-            plan.parts.push(Part::of(source, vec![to], ranges));
+            let Some(to) = to else { continue };
+            let parts = self.shares_for(to, source, &mut idle, hosts, shares);
+            for host in parts.iter().filter_map(|part| part.source) {
+                *self.served.entry(host).or_insert(0) += 1;
+            }
+            plan.parts.extend(parts);
         }
         let blocked: Vec<usize> =
             blocked.into_iter().filter_map(|at| members.host_at(at)).collect();
         let is_released = |group: &PushGroup| {
             !group.is_failing() && group.part.source.is_some_and(|host| blocked.contains(&host))
         };
-        let released = groups.iter().filter(|(_, group)| is_released(group));
-        plan.released = released.map(|(&number, _)| number).collect();
+        let others = groups.iter().filter(|(_, group)| is_released(group));
+        plan.released.extend(others.map(|(&number, _)| number));
         let cut_off = cut_off.into_iter().filter_map(|at| members.host_at(at));
         plan.given_up = cut_off.map(|host| (host, self.why_cut_off(host))).collect();
         plan
+    }
+
+    /// Hosts that have everything, and send to nobody.
+    fn idle(&self, hosts: &[Host], groups: &BTreeMap<u64, PushGroup>) -> Vec<usize> {
+        let sends = |host: usize| groups.values().any(|group| group.part.source == Some(host));
+        (0..hosts.len()).filter(|&host| self.can_send_all(host, hosts) && !sends(host)).collect()
+    }
+
+    fn can_send_all(&self, index: usize, hosts: &[Host]) -> bool {
+        let host = &hosts[index];
+        let can_send = host.may_send() && !host.keeps_unread && self.is_complete(host);
+        can_send && !self.alters(Some(index))
+    }
+
+    /// The hosts at the head of chains from hosts that have everything.
+    fn heads(&self, hosts: &[Host], groups: &BTreeMap<u64, PushGroup>) -> Heads {
+        let running = groups.iter().filter(|(_, group)| group.is_running());
+        let of_holders = running.filter(|(_, group)| {
+            group.part.source.is_some_and(|source| self.can_send_all(source, hosts))
+        });
+        let (mut alone, mut shared) = (Vec::new(), Vec::new());
+        for (&link, group) in of_holders {
+            match group.part.shares {
+                1 => alone.extend(group.part.hosts.first().map(|&host| (host, link))),
+                _ => shared.extend(&group.part.hosts),
+            }
+        }
+        Heads { alone, shared, are_some_idle: !self.idle(hosts, groups).is_empty() }
+    }
+
+    /// What a host lacks, from this member; if that is a host that has everything, in shares from it and idle ones, which then are
+    /// taken out of `idle`.
+    fn shares_for(
+        &self,
+        to: usize,
+        source: Option<usize>,
+        idle: &mut Vec<usize>,
+        hosts: &[Host],
+        shares: &Shares<'_>,
+    ) -> Vec<Part> {
+        let ranges = self.lacking(&hosts[to].has);
+        let is_cut_often = self.cuts.get(&to).is_some_and(|&cuts| cuts >= CUTS_MAX);
+        let has_one = is_cut_often || !self.several.has_several(to);
+        if has_one || !source.is_some_and(|host| self.can_send_all(host, hosts)) {
+            return vec![Part::of(source, vec![to], ranges)];
+        }
+        let others = idle.iter().copied().filter(|&host| !self.apart.has(host, Some(to)));
+        let members: Vec<Option<usize>> = [source].into_iter().chain(others.map(Some)).collect();
+        let mut senders = shares.senders(ranges.bytes(), members, |_| 0);
+        shares.leave_out_slow(ranges.bytes(), &mut senders);
+        // A chunk is in one share, and the shares of a stripe may be short.
+        let shares = Shares { bytes_min: 0, unit: self.chunking.chunk_bytes, ..*shares };
+        let mut cut: BTreeMap<Option<usize>, Ranges> = BTreeMap::new();
+        for stripe in self.stripes(&ranges) {
+            for (sender, share) in shares.cut(&stripe, senders.clone()) {
+                cut.entry(sender).or_default().extend(share.iter());
+            }
+        }
+        idle.retain(|&host| !cut.contains_key(&Some(host)));
+        let count = cut.len();
+        let part = |(source, ranges)| Part { shares: count, ..Part::of(source, vec![to], ranges) };
+        cut.into_iter().map(part).collect()
+    }
+
+    /// Consecutive pieces of these ranges. Senders of shares have one of each, so that all send at about the same place of the object:
+    /// the root reads it in order, and files complete in order.
+    fn stripes(&self, ranges: &Ranges) -> impl Iterator<Item = Ranges> {
+        let bytes =
+            (self.chunking.bytes / STRIPES).max(1).next_multiple_of(self.chunking.chunk_bytes);
+        let count = self.chunking.bytes.div_ceil(bytes);
+        let stripes = (0..count).map(move |stripe| {
+            let stripe = (stripe * bytes, (stripe + 1) * bytes);
+            ranges.intersection(&[stripe].into_iter().collect())
+        });
+        stripes.filter(|stripe| !stripe.is_empty())
+    }
+
+    /// The links of hosts that no longer get all shares of what they lack: one has failed, or is done while much of the others is
+    /// left. They are cut anew.
+    fn uneven(&mut self, hosts: &[Host], groups: &BTreeMap<u64, PushGroup>) -> Vec<u64> {
+        let mut by_host: BTreeMap<usize, Vec<u64>> = BTreeMap::new();
+        for (&number, group) in groups.iter().filter(|(_, group)| group.part.shares > 1) {
+            by_host.entry(group.part.hosts[0]).or_default().push(number);
+        }
+        let mut uneven = Vec::new();
+        for (host, links) in by_host {
+            let its = || links.iter().map(|link| &groups[link]);
+            let is_whole = links.len() == groups[&links[0]].part.shares;
+            if is_whole || its().any(PushGroup::is_failing) {
+                continue;
+            }
+            let coming: Ranges = its().flat_map(|group| group.part.ranges.iter()).collect();
+            let lacking = self.lacking(&hosts[host].has);
+            let is_covered = lacking.iter().all(|range| coming.covers(range));
+            let left = self.chunking.bytes.saturating_sub(hosts[host].bytes);
+            if !is_covered || left > self.chunking.bytes / RECUT_PART {
+                *self.cuts.entry(host).or_insert(0) += 1;
+                uneven.extend(links);
+            }
+        }
+        uneven
     }
 
     fn is_complete(&self, host: &Host) -> bool {
@@ -279,6 +409,14 @@ impl Links {
         }
         Vec::new()
     }
+}
+
+/// The links that bring a host something.
+fn links_to(host: usize, groups: &BTreeMap<u64, PushGroup>) -> impl Iterator<Item = u64> {
+    groups
+        .iter()
+        .filter(move |(_, group)| group.part.hosts.contains(&host) && !group.is_failing())
+        .map(|(&number, _)| number)
 }
 
 /// The root and the hosts that can take part, in the order in which [`attach`] gets them.

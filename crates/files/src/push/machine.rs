@@ -20,7 +20,7 @@ use super::{
     links::Links,
     object::{Object, Source},
     parts::{Holder, Part},
-    regroup::{Recuts, Slowness, has_unserved_host},
+    regroup::{Recuts, Slowness, has_unserved_host, sent},
     settings::{HostPlan, PushError, PushEvent, PushSettings},
     shares::{SendRates, Shares},
     stream_source::{StreamPart, StreamSource},
@@ -455,12 +455,6 @@ impl<'a> RootMachine<'a> {
         let (hosts, groups, object) = (&self.hosts, &self.groups, &self.object);
         let cuts = self.recuts.is_due(hosts, groups, object, self.now);
         if cuts || has_unserved_host(hosts, groups, object, self.now) {
-            for group in self.groups.values() {
-                let left = group.left(&self.hosts, self.object.bytes());
-                let sent = group.part.ranges.bytes().saturating_sub(left);
-                let time = self.now.saturating_sub(group.since);
-                self.send_rates.note(group.part.source, sent, time);
-            }
             self.regroup(effects, &due);
         }
         Ok(())
@@ -469,10 +463,11 @@ impl<'a> RootMachine<'a> {
     /// Ends these groups; what is missing is planned again once their members have reported what they have.
     fn regroup(&mut self, effects: &mut impl Effects, groups: &[u64]) {
         for &group in groups {
-            if let Some(state) = self.groups.get_mut(&group) {
-                state.is_wanted = false;
-                self.begin_failing(effects, group, "new groups replace it");
-            }
+            let Some(state) = self.groups.get(&group) else { continue };
+            let sent = sent(state, &self.groups, &self.hosts, self.object.bytes());
+            self.send_rates.note(state.part.source, sent, self.now.saturating_sub(state.since));
+            self.groups.entry(group).and_modify(|state| state.is_wanted = false);
+            self.begin_failing(effects, group, "new groups replace it");
         }
     }
 
@@ -563,8 +558,8 @@ impl<'a> RootMachine<'a> {
                 Holder::new(index, host, is_source)
             })
             .collect();
-        let bytes_min = self.settings.share_bytes_min;
-        let parts = self.object.parts(&holders, &Shares { bytes_min, rates: &self.send_rates });
+        let shares = Shares::new(self.settings.share_bytes_min, &self.send_rates);
+        let parts = self.object.parts(&holders, &shares);
         self.has_begun |= !holders.is_empty();
         let Some(members) = parts.iter().map(|part| part.hosts.len() + 1).max() else {
             return Ok(());
@@ -579,13 +574,13 @@ impl<'a> RootMachine<'a> {
         Ok(())
     }
 
-    /// Starts and ends links, so that each host that lacks something gets it from one member.
+    /// Starts and ends links, so that each host that lacks something gets it.
     fn start_links(&mut self, effects: &mut impl Effects) -> Result<(), PushError> {
         let Some(links) = &mut self.links else { return Ok(()) };
         links.tell(effects, &self.hosts);
-        let delayed = links.delayed(&self.hosts, &self.groups, self.now);
-        let plan = links.plan(&self.hosts, &self.groups);
-        self.regroup(effects, &[delayed, plan.released].concat());
+        let shares = Shares::new(self.settings.share_bytes_min, &self.send_rates);
+        let plan = links.plan(&self.hosts, &self.groups, &shares, self.now);
+        self.regroup(effects, &plan.released);
         for (host, reason) in plan.given_up {
             self.fail(effects, host, &reason);
         }

@@ -40,6 +40,7 @@ mod run;
 mod serving;
 mod session;
 mod settings;
+mod several_senders;
 mod shares;
 mod source_digest;
 mod source_look;

@@ -216,7 +216,7 @@ mod tests {
     /// One member sends each part.
     fn whole(holders: &[Holder<'_>]) -> Vec<Part> {
         let rates = SendRates::default();
-        parts(BYTES, holders, &Shares { bytes_min: u64::MAX, rates: &rates })
+        parts(BYTES, holders, &Shares::new(u64::MAX, &rates))
     }
 
     fn holders<'a>(
@@ -318,7 +318,7 @@ mod tests {
         let has = [all.clone(), none.clone(), all.clone(), none];
         let rates = SendRates::default();
         let plan = |bytes_min: u64, apart_from: &[Option<usize>]| {
-            let shares = Shares { bytes_min, rates: &rates };
+            let shares = Shares::new(bytes_min, &rates);
             let of = |host| if host == 0 { apart_from } else { &[] };
             parts(BYTES, &holders(&has, of), &shares)
         };
@@ -364,7 +364,7 @@ mod tests {
             for (member, &bytes) in sent.iter().enumerate() {
                 rates.note(member.checked_sub(1), bytes, Duration::from_secs(1));
             }
-            let parts = parts(BYTES, &holders, &Shares { bytes_min, rates: &rates });
+            let parts = parts(BYTES, &holders, &Shares::new(bytes_min, &rates));
             prop_assert!(parts.len() <= PARTS_MAX);
             let mut after = has.clone();
             for part in &parts {

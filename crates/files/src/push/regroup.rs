@@ -149,6 +149,18 @@ impl Recuts {
     }
 }
 
+/// How much of an object of this length a group has brought its slowest host, if what that lacks is divided evenly among its groups.
+pub(super) fn sent(
+    group: &PushGroup,
+    groups: &BTreeMap<u64, PushGroup>,
+    hosts: &[Host],
+    bytes: u64,
+) -> u64 {
+    let same = groups.values().filter(|other| other.part.hosts == group.part.hosts).count();
+    let left = group.left(hosts, bytes) / same.max(1) as u64;
+    group.part.ranges.bytes().saturating_sub(left)
+}
+
 /// Whether a ready host is in no group, and the running groups are worth replacing: those of a stream always are.
 pub(super) fn has_unserved_host(
     hosts: &[Host],

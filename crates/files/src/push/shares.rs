@@ -9,17 +9,24 @@ use crate::ranges::Ranges;
 
 /// The most members that send shares of the same bytes: each receiver is in as many groups.
 const SHARES_MAX: usize = 4;
-/// Shares end at multiples of this fraction of the least length.
+/// In groups shares end at multiples of this fraction of the least length.
 const UNITS: u64 = 32;
 
 /// How shares are cut.
 pub(super) struct Shares<'a> {
     /// The least length of what a member sends.
     pub(super) bytes_min: u64,
+    /// Shares end at multiples of this length.
+    pub(super) unit: u64,
     pub(super) rates: &'a SendRates,
 }
 
-impl Shares<'_> {
+impl<'a> Shares<'a> {
+    /// Of groups: the shares are at least this long.
+    pub(super) fn new(bytes_min: u64, rates: &'a SendRates) -> Self {
+        Self { bytes_min, unit: (bytes_min / UNITS).max(1), rates }
+    }
+
     /// The fastest of these members that can send these bytes, as many as are of use; where nothing is known the first ones.
     /// `used`: how many other parts a member sends.
     pub(super) fn senders(
@@ -39,7 +46,7 @@ impl Shares<'_> {
     }
 
     /// Leaves out members whose shares of these bytes would be too short, the slowest first.
-    fn fast(&self, bytes: u64, members: &mut Vec<Option<usize>>) {
+    pub(super) fn leave_out_slow(&self, bytes: u64, members: &mut Vec<Option<usize>>) {
         while members.len() > 1 {
             let weights = self.rates.weights(members);
             let sum: f64 = weights.iter().sum();
@@ -61,17 +68,16 @@ impl Shares<'_> {
         ranges: &Ranges,
         mut members: Vec<Option<usize>>,
     ) -> Vec<(Option<usize>, Ranges)> {
-        self.fast(ranges.bytes(), &mut members);
+        self.leave_out_slow(ranges.bytes(), &mut members);
         let weights = self.rates.weights(&members);
         let (bytes, sum) = (ranges.bytes() as f64, weights.iter().sum::<f64>());
-        let unit = (self.bytes_min / UNITS).max(1);
         let (mut before, mut start) = (0.0, 0);
         let mut shares = Vec::new();
         for (index, weight) in weights.iter().enumerate() {
             before += weight;
             let end = match index + 1 == weights.len() {
                 true => u64::MAX,
-                false => place_of(ranges, (bytes * before / sum) as u64) / unit * unit,
+                false => place_of(ranges, (bytes * before / sum) as u64) / self.unit * self.unit,
             };
             let share = ranges.intersection(&[(start, end.max(start))].into_iter().collect());
             start = end.max(start);
@@ -130,7 +136,7 @@ mod tests {
     fn shares_are_as_long_as_their_senders_were_fast() {
         let mut rates = SendRates::default();
         let cut = |rates: &SendRates, members: &[Option<usize>]| {
-            let shares = Shares { bytes_min: 320, rates };
+            let shares = Shares::new(320, rates);
             let cut = shares.cut(&ranges(&[(1_000, 5_000), (9_000, 10_000)]), members.to_vec());
             cut.iter().map(|(_, share)| share.bytes()).collect::<Vec<u64>>()
         };
@@ -152,7 +158,7 @@ mod tests {
         let mut rates = SendRates::default();
         let members: Vec<Option<usize>> = [Some(0), Some(1), Some(2), Some(3), None].to_vec();
         let senders = |rates: &SendRates, bytes_min, bytes| {
-            Shares { bytes_min, rates }.senders(bytes, members.clone(), |_| 0)
+            Shares::new(bytes_min, rates).senders(bytes, members.clone(), |_| 0)
         };
         assert_eq!(senders(&rates, 10, 100), members[..SHARES_MAX]);
         assert_eq!(senders(&rates, 10, 29), [Some(0), Some(1)]);
@@ -164,7 +170,7 @@ mod tests {
         assert_eq!(senders(&rates, 10, 29), [None, Some(1)]);
         assert_eq!(senders(&rates, 200, 100), [None]);
         let used = |member: Option<usize>| if member.is_none() { 2 } else { 0 };
-        let shares = Shares { bytes_min: u64::MAX, rates: &rates };
+        let shares = Shares::new(u64::MAX, &rates);
         assert_eq!(shares.senders(100, members.clone(), used), [Some(1)]);
     }
 
@@ -181,7 +187,7 @@ mod tests {
             for (member, bytes) in members.iter().zip(&sent) {
                 rates.note(*member, *bytes, Duration::from_millis(10));
             }
-            let shares = Shares { bytes_min, rates: &rates };
+            let shares = Shares::new(bytes_min, &rates);
             let cut = shares.cut(&whole, members.clone());
             prop_assert!(cut.len() <= members.len());
             prop_assert_eq!(cut.iter().map(|(_, share)| share.bytes()).sum::<u64>(), whole.bytes());

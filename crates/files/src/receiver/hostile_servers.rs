@@ -1,6 +1,6 @@
 //! What servers, and hosts that send in links, can do to one that fetches.
 
-use std::{fs, net::Ipv4Addr, sync::Arc};
+use std::{fs, net::Ipv4Addr, sync::Arc, thread, time::Duration};
 
 use rdmc::{Algorithm, Context, ContextSettings, Group, Region};
 
@@ -222,4 +222,22 @@ fn what_a_sender_makes_up_ends_its_link_and_is_not_written() {
     assert!(matches!(receiver.join().unwrap(), Ok::<_, ReceiveError>(Some(_))));
     assert_eq!(fs::read(directory.path().join("copy")).unwrap(), contents);
     assert_eq!(reception.take_verified_file(), None, "once");
+}
+
+#[test]
+fn a_link_that_waits_for_digests_can_be_left() {
+    let mut link = Link::begin(10);
+    let group = link.join();
+    send(&group, &0_u32.to_le_bytes());
+    send(&group, &[0; 10]);
+    // Everything has arrived, and nothing of it counts.
+    group.close(TIMEOUT).unwrap();
+    // The receiver's end of the group closes meanwhile, so that it cannot be aborted any more.
+    thread::sleep(Duration::from_millis(200));
+    link.server.send(&ToReceiver::Leave { group: 1 });
+    let has = link.await_message(|message| match message {
+        ToRoot::GroupFailed { group: 1, has, .. } => Some(has.clone()),
+        _ => None,
+    });
+    assert!(has.is_empty(), "{has:?}");
 }

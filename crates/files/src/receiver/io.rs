@@ -369,6 +369,7 @@ impl Effects for Io<'_> {
     fn abort(&mut self, number: u64, reason: &str) {
         if let Some(group) = self.groups.get(&number) {
             group.abort(reason);
+            self.links.iter().for_each(|links| links.leave(number));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The receiver's ends of links, in which it gets chunks of an object that it fetches and passes them on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     io::Read,
     ops::ControlFlow,
@@ -27,13 +27,19 @@ use crate::{
     watched::Watched,
 };
 
-/// The root's digests of chunks, by number.
-type Digests = BTreeMap<u32, [u8; 32]>;
+/// What the root has said.
+#[derive(Default)]
+struct Said {
+    /// Digests of chunks, by number.
+    digests: BTreeMap<u32, [u8; 32]>,
+    /// Groups of which nothing more is taken, also of what has arrived.
+    left: BTreeSet<u64>,
+}
 
 /// What the threads of all links of a session share.
 #[derive(Default)]
 pub(super) struct Links {
-    digests: Arc<Watched<Digests>>,
+    said: Arc<Watched<Said>>,
     /// Changes when a chunk was received.
     arrivals: Arc<Watched<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -46,17 +52,17 @@ impl Links {
         chunking: Chunking,
         ChunkDigests(digests): ChunkDigests,
     ) -> Result<(), ReceiveError> {
-        let add = |all: &mut Digests| {
+        let add = |said: &mut Said| {
             let mut are_good = true;
             for (chunk, digest) in digests {
                 let (start, end) = chunking.range(chunk);
-                are_good &= start < end && *all.entry(chunk).or_insert(digest) == digest;
+                are_good &= start < end && *said.digests.entry(chunk).or_insert(digest) == digest;
             }
             are_good
         };
         let what =
             || ReceiveError::System("the root sent digests of parts that there are not".into());
-        self.digests.change(add).then_some(()).ok_or_else(what)
+        self.said.change(add).then_some(()).ok_or_else(what)
     }
 
     /// Sends what the other member lacks, on a thread that ends with the group.
@@ -99,7 +105,7 @@ impl Links {
             group: Arc::clone(group),
             copy: copy.clone(),
             chunking: Chunking::of_links(copy.region.len() as u64),
-            digests: Arc::clone(&self.digests),
+            said: Arc::clone(&self.said),
             arrivals: Arc::clone(&self.arrivals),
             events,
             reception: Arc::clone(reception),
@@ -109,6 +115,11 @@ impl Links {
         let thread = thread.map_err(|error| crate::system::system("starting a thread", error))?;
         self.keep(thread);
         Ok(())
+    }
+
+    /// Ends the receiving end of a link, also if its group has closed and chunks of it wait for their digests.
+    pub(super) fn leave(&self, group: u64) {
+        self.said.change(|said| said.left.insert(group));
     }
 
     /// Keeps a thread to be waited for. A host that shares may have any number of them one after another.
@@ -129,7 +140,7 @@ struct LinkReceiver {
     group: Arc<Group>,
     copy: Copy,
     chunking: Chunking,
-    digests: Arc<Watched<Digests>>,
+    said: Arc<Watched<Said>>,
     arrivals: Arc<Watched<()>>,
     events: Sender<Event>,
     reception: Arc<Reception>,
@@ -162,8 +173,12 @@ impl LinkReceiver {
         let chunk = self.next()?.filter(|_| range.0 < range.1);
         let chunk = chunk.ok_or_else(|| self.fail(&format!("there is no chunk {number}")))?;
         let chunk = self.bytes(chunk, range.1 - range.0)?;
-        let has_ended = || self.group.failure().is_some();
-        let digest = self.digests.wait(|all| all.get(&number).copied(), has_ended);
+        let group = self.group.settings().number;
+        let find = |said: &Said| match said.left.contains(&group) {
+            true => Some(None),
+            false => said.digests.get(&number).copied().map(Some),
+        };
+        let digest = self.said.wait(find, || self.group.failure().is_some()).flatten();
         let digest = digest.ok_or_else(|| self.failure(&"it has ended"))?;
         if blake3::hash(&chunk) != digest {
             tracing::warn!(at = range.0, "{ALTERED}");

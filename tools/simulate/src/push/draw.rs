@@ -143,15 +143,24 @@ fn draw_fetch(dice: &mut Dice, scenario: &mut PushScenario) {
     scenario.serves = true;
     (scenario.retries, scenario.rate_min_percent) = (0, 0);
     let apart_ns = dice.magnitude(MS, 20 * S);
+    let holders_percent = dice.rarely(40, 20, 80);
     for host in &mut scenario.hosts {
         (host.joins, host.is_absent) = (true, false);
         host.start_ns = dice.magnitude(MS, apart_ns);
         host.shares_ns = dice.percent(40).then(|| dice.magnitude(MS, 30 * S));
         host.faults.lies = dice.percent(5);
+        if dice.percent(holders_percent) {
+            // It has the object, and is there early.
+            (host.partial_percent, host.start_ns) = (100, MS);
+            host.shares_ns = Some(dice.magnitude(S, 30 * S));
+        }
     }
     if dice.percent(25) {
         draw_tree(dice, scenario);
         scenario.listing_bytes = 0;
+    }
+    if dice.percent(50) {
+        scenario.share_bytes_min = dice.magnitude(1, scenario.bytes.max(1));
     }
 }
 

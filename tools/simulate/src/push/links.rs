@@ -106,6 +106,15 @@ impl World<'_> {
         }
     }
 
+    /// Takes nothing more of a link whose chunks wait for their digests.
+    pub(super) fn leave_link(&mut self, index: usize, group: u64, reason: &str) {
+        let link = self.processes[index].links.get_mut(&group);
+        if let Some(link) = link.filter(|link| link.ended.is_some()) {
+            link.ended = Some(Err(failure(group, reason)));
+            self.end_links(index);
+        }
+    }
+
     /// Reports links that have ended, and of which nothing is left to take.
     fn end_links(&mut self, index: usize) {
         let process = &mut self.processes[index];
@@ -144,7 +153,7 @@ impl World<'_> {
                     let is_right = digests[&chunk] == *blake3::hash(&bytes).as_bytes();
                     if !is_right || end - start != bytes.len() as u64 {
                         link.incoming.is_altered = true;
-                        link.ended = Some(Err(altered(group)));
+                        link.ended = Some(Err(failure(group, ALTERED)));
                         news.push(MemberEvent::Altered(group, start));
                         continue;
                     }
@@ -169,8 +178,8 @@ impl World<'_> {
     }
 }
 
-/// How a link ends for a member that got other bytes than the root has.
-fn altered(group: u64) -> Failure {
+/// How a link ends that this member ends.
+fn failure(group: u64, reason: &str) -> Failure {
     let (member, kind, delivered) = (None, FailureKind::Application, 0);
-    Failure { group, member, reporter: 1, kind, detail: ALTERED.into(), delivered }
+    Failure { group, member, reporter: 1, kind, detail: reason.into(), delivered }
 }

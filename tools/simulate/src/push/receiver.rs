@@ -572,6 +572,7 @@ impl ReceiverEffects for AtHost<'_, '_> {
 
     fn abort(&mut self, group: u64, reason: &str) {
         self.world.abort(self.index, group, reason);
+        self.world.leave_link(self.index, group, reason);
         if self.is_stream() {
             self.world.leave_stream_group(self.index, group, reason);
         }

@@ -38,7 +38,10 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
         listings_bytes_max: 0,
         all_or_none: scenario.all_or_none,
         source_hosts: if scenario.share_bytes_min > 0 { sources(scenario)? } else { Vec::new() },
-        share_bytes_min: scenario.share_bytes_min,
+        share_bytes_min: match scenario.share_bytes_min {
+            0 => u64::MAX,
+            bytes => bytes,
+        },
         rate_min: (scenario.rate_min_percent > 0).then_some(rate_min),
         ..PushSettings::new(hosts, Secret::from_bytes([7; 32]))
     })
