@@ -40,6 +40,7 @@ use crate::{
     logging,
     network::{self, Network},
     output::InUse,
+    push::reads_urls,
     recording, switches,
     this_machine::own_name,
 };
@@ -257,7 +258,9 @@ fn answer_invitation(verbose: bool) -> Result<Exit, Failure> {
             false => Placement::Anywhere,
         };
         let token = Some(token);
-        let settings = ReceiverSettings { token, stop, ..ReceiverSettings::new(host, placement) };
+        let urls = reads_urls();
+        let settings =
+            ReceiverSettings { token, urls, stop, ..ReceiverSettings::new(host, placement) };
         connect(&addresses, &networks, port, &secret, &settings)
     })
 }

@@ -42,6 +42,8 @@ mod remote_bucket;
 mod remote_hub;
 #[cfg(feature = "remote")]
 mod remote_tls;
+#[cfg(feature = "remote")]
+mod remote_together;
 mod slurm;
 mod ssh;
 #[cfg(feature = "switch")]

@@ -70,10 +70,18 @@ fn objects_in_a_bucket_are_pushed_alone_and_as_a_directory() {
     assert_eq!(all.code, Some(0), "{all:?}");
     let inside = moto.push(&place, "s3://models/llama/ --dest {host}/inside", "secret");
     assert_eq!(inside.code, Some(0), "{inside:?}");
+    let together = "s3://models/llama --dest {host}/together --together";
+    let together = moto.push(&place, together, "secret");
+    assert_eq!(together.code, Some(0), "{together:?}");
     for host in ["local-1", "local-2", "local-3"] {
         let at = |path: &str| contents(place.path(host).join(path));
         let weights = made(1, 20_000_000);
-        for path in ["weights.bin", "all/llama/weights.bin", "inside/weights.bin"] {
+        for path in [
+            "weights.bin",
+            "all/llama/weights.bin",
+            "inside/weights.bin",
+            "together/llama/weights.bin",
+        ] {
             assert!(at(path) == weights, "{path}");
         }
         assert_eq!(at("all/llama/nested/a b+c.json"), made(2, 1000));
@@ -87,7 +95,7 @@ fn objects_in_a_bucket_are_pushed_alone_and_as_a_directory() {
     assert_eq!(again.code, Some(0), "{again:?}");
     let kept = &again.json()["hosts"][0]["changes"]["kept"];
     assert_eq!(kept.as_u64(), Some(4), "{again:?}");
-    for outcome in [one, all, inside, again] {
+    for outcome in [one, all, inside, together, again] {
         assert!(!format!("{outcome:?}").contains("secret"), "{outcome:?}");
     }
 }

@@ -95,8 +95,8 @@ mod tests {
         FetchState, FetchStatus, Manifest, ObjectStatus, ServerStatus,
         changes::{Change, Changes},
         messages::{
-            Blamed, Deletion, Introduction, Offer, Start, StreamOffer, Terms, Top, TreeOffer,
-            Wanted,
+            Blamed, Deletion, Introduction, Offer, RemoteOffer, Start, StreamOffer, Terms, Top,
+            TreeOffer, Wanted,
         },
         owners::Kept,
         ranges::{RangeList, Ranges},
@@ -136,7 +136,7 @@ mod tests {
             messages_in_flight: 2,
             offload: false,
         };
-        Start { group, ranges: RangeList::from(&ranges()) }
+        Start { group, ranges: RangeList::from(&ranges()), reads: true }
     }
 
     #[test]
@@ -184,6 +184,11 @@ mod tests {
             has_holes: true,
             dry_run: false,
             by_links: true,
+            remote: Some(RemoteOffer {
+                url: "s3://bucket/key".into(),
+                as_hub_cache: true,
+                version: [3; 32],
+            }),
             terms: terms(),
         };
         let has = RangeList::from(&ranges());

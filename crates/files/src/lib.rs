@@ -66,6 +66,8 @@ pub mod simulation;
 mod source;
 #[doc(hidden)]
 mod stream_message;
+#[doc(hidden)]
+mod subtrees;
 mod switch_control;
 mod system;
 mod watched;

@@ -6,7 +6,7 @@ pub use crate::{
     link::Owed,
     messages::{
         ALTERED, Introduction, JOIN_TIMEOUT, Offer, Start, StreamOffer, Terms, ToReceiver, ToRoot,
-        TreeOffer, WaitedFor, Wanted,
+        TreeOffer, WaitedFor, Wanted, pieces,
     },
     push::{
         Effects as RootEffects, Event as RootEvent, Host, RootMachine, Step, StreamPart,
@@ -19,4 +19,5 @@ pub use crate::{
     },
     resume::{ChunkDigests, Chunking, SourceChunks},
     stream_message::StreamMessage,
+    subtrees::{SubtreeDigest, SubtreeHasher, Subtrees},
 };

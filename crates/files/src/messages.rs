@@ -13,9 +13,17 @@ use serde::{
 use tree::{Rule, Selection};
 
 use crate::{
-    Manifest, TargetError, changes::Changes, control::check_failure_deadline,
-    group_terms::GroupTerms, owners::Kept, ports::PortRange, ranges::RangeList,
-    resume::ChunkDigests, server_status::ServerStatus, stream_message::StreamMessage,
+    Manifest, TargetError,
+    changes::Changes,
+    control::check_failure_deadline,
+    group_terms::GroupTerms,
+    owners::Kept,
+    ports::PortRange,
+    ranges::{ByteRange, RangeList, Ranges},
+    resume::ChunkDigests,
+    server_status::ServerStatus,
+    stream_message::StreamMessage,
+    subtrees::SubtreeDigest,
 };
 
 /// From a receiver.
@@ -49,6 +57,9 @@ pub enum ToRoot {
     Application(Vec<u8>),
     /// How long this receiver has waited for the members of a group so far.
     Waited { group: u64, waited: Vec<WaitedFor> },
+    /// Digests of what this host has read at the URL ([`Start::reads`]): of subtrees of files, by the place where each begins
+    /// ([`crate::subtrees`]).
+    Read { digests: Vec<(u64, SubtreeDigest)> },
     /// The last byte of the file is in place.
     Complete,
     /// The copy was compared with the root's digest.
@@ -249,7 +260,20 @@ pub struct Offer {
     pub dry_run: bool,
     /// All groups are links (`crate::link`): the receiver fetches.
     pub by_links: bool,
+    /// Where the hosts read it themselves.
+    pub remote: Option<RemoteOffer>,
     pub terms: Terms,
+}
+
+/// A source that hosts read themselves. Each finds its own credentials.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RemoteOffer {
+    /// Its URL, which has no secrets.
+    pub url: String,
+    /// It is laid out as in the cache of a hub's tools.
+    pub as_hub_cache: bool,
+    /// The digest of the versions of all files of the listing ([`crate::RemoteContents::version`]).
+    pub version: [u8; 32],
 }
 
 /// A stream, whose length is not known.
@@ -407,9 +431,18 @@ pub struct Start {
     /// The ranges to replicate, one per message. One range of a stream, without an end: its messages follow on each other
     /// from there. None: its only message is the listing of the tree.
     pub ranges: RangeList,
+    /// Rank 0 lacks them as well: it reads them at the URL of the offer, and sends each in messages that end at multiples of
+    /// [`PIECE_BYTES`].
+    pub reads: bool,
 }
 
 impl Start {
+    /// What its messages are, in order; of an object of this length.
+    pub fn messages(&self, bytes: u64) -> Vec<ByteRange> {
+        let ranges = self.ranges.within(bytes);
+        if self.reads { pieces(&ranges) } else { ranges.iter().collect() }
+    }
+
     /// The group of a stream at the member that this was sent to. Errors: terms that make no group.
     pub fn stream_settings(&self) -> Result<GroupSettings, Error> {
         let mut settings = self.group.settings()?;
@@ -434,7 +467,7 @@ impl Start {
         let mut neighbours = self.group.settings()?.neighbours()?;
         Ok((rank..self.group.addresses.len() as u32).map(move |rank| {
             let group = self.group.told(rank, &neighbours(rank));
-            Self { group, ranges: self.ranges.clone() }
+            Self { group, ranges: self.ranges.clone(), reads: self.reads }
         }))
     }
 }
@@ -447,6 +480,19 @@ const STREAM_RECEIVE_BYTES_MAX: u64 = 64 << 20;
 const LINK_QUEUE_MAX: u32 = 8;
 /// What a receiver holds of chunks that it has not compared with their digests, in bytes. A longer chunk comes alone.
 const LINK_RECEIVE_BYTES_MAX: u64 = 8 << 20;
+
+/// Where messages end of what is read at a URL: a piece is sent on once it is there as a whole.
+pub(crate) const PIECE_BYTES: u64 = 4 << 20;
+
+/// Ranges, cut at multiples of [`PIECE_BYTES`].
+pub fn pieces(ranges: &Ranges) -> Vec<ByteRange> {
+    let cut = |(start, end): ByteRange| {
+        let first = start / PIECE_BYTES;
+        (first..end.div_ceil(PIECE_BYTES))
+            .map(move |piece| (start.max(piece * PIECE_BYTES), end.min((piece + 1) * PIECE_BYTES)))
+    };
+    ranges.iter().flat_map(cut).collect()
+}
 
 /// The reason of members that leave a group on the root's request.
 pub(crate) const GIVEN_UP: &str = "the root has given up this group";

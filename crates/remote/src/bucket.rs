@@ -182,6 +182,11 @@ impl Bucket {
 }
 
 impl BucketObject {
+    /// What distinguishes it from other versions; its time is in its entry.
+    pub(crate) fn version(&self) -> String {
+        self.etag.clone().unwrap_or_default()
+    }
+
     fn check(&self, now: &ObjectMeta) -> Result<(), Fault> {
         let changed = match () {
             () if now.size != self.bytes => {

@@ -194,6 +194,17 @@ impl Remote {
         })
     }
 
+    /// What distinguishes the version of a file that was listed from others, by the number of its entry: the same wherever it is
+    /// listed.
+    pub fn version(&self, entry: usize) -> String {
+        match (&self.contents[entry], &self.entries[entry].kind) {
+            (_, Kind::File { checksum: Some(checksum), .. }) => format!("{checksum:?}"),
+            (Contents::Web(file), _) => file.version(),
+            (Contents::Bucket(object), _) => object.version(),
+            (Contents::Known(bytes), _) => blake3::hash(bytes).to_string(),
+        }
+    }
+
     /// What compares the contents of a file with the checksum that its source has of it, if it has one.
     pub fn checking(&self, entry: usize) -> Option<Checking> {
         match self.entries[entry].kind {

@@ -105,6 +105,11 @@ impl Web {
 }
 
 impl WebFile {
+    /// What distinguishes it from other versions.
+    pub(crate) fn version(&self) -> String {
+        self.pin.etag().or(self.pin.modified()).unwrap_or_default().to_owned()
+    }
+
     pub(crate) fn new(url: Url, pin: Pin, credential: Option<HeaderValue>) -> Self {
         Self { url, pin, credential, target: Mutex::default() }
     }

@@ -62,6 +62,8 @@ fn a_snapshot_is_listed_and_read_with_its_digests() {
     // Times follow from contents: the same in every repository, and other ones for others.
     let times: Vec<i64> = remote.entries().iter().map(|entry| entry.modified_ns).collect();
     assert!(times[1] == times[3] && times[0] != times[2], "{times:?}");
+    let versions: Vec<String> = (0..4).map(|number| remote.version(number)).collect();
+    assert!(versions[1] == versions[3] && versions[0] != versions[2], "{versions:?}");
     let part = open(&server, "hf://org/model/nested", false).unwrap();
     assert_eq!(
         (paths(&part), part.is_directory()),

@@ -183,6 +183,7 @@ fn another_version_is_found_by_a_last_look() {
     });
     let remote = open(&server.url("/object")).unwrap();
     remote.look_again().unwrap();
+    assert_eq!(remote.version(0), "\"one\"");
     now.store(1, Ordering::Relaxed);
     assert!(matches!(remote.look_again(), Err(RemoteError::Changed { .. })));
 }

@@ -290,6 +290,46 @@ fn two_sources_send_as_fast_as_both_links_and_a_slow_one_costs_little() {
     }
 }
 
+/// A push to this many hosts, each of which reads the object in 10 s and receives it in a tenth of a second.
+fn together(hosts: usize) -> PushScenario {
+    let mut scenario = scenario(hosts);
+    (scenario.together, scenario.bytes, scenario.share_bytes_min) = (true, 40 * 1_024, 1_024);
+    scenario.files = vec![1_024, scenario.bytes];
+    scenario.network.rate_bytes_per_s = 400_000;
+    scenario.hosts.iter_mut().for_each(|host| host.url_ns_per_subtree = SECOND_NS / 4);
+    scenario
+}
+
+/// How long it takes in seconds until all hosts have copies.
+fn seconds_together(scenario: &PushScenario) -> f64 {
+    let end = first(scenario);
+    assert_eq!(end.steps, vec![Some(Step::Published); scenario.hosts.len()]);
+    let last = end.published_ns.iter().flatten().max().copied().unwrap_or(u64::MAX);
+    (last - end.first_round_ns.unwrap_or(0)) as f64 / SECOND_NS as f64
+}
+
+#[test]
+fn hosts_that_read_together_take_their_part_of_the_time_of_one() {
+    for (hosts, expected) in [(1, 10.0), (2, 5.0), (4, 2.5), (8, 1.25)] {
+        let seconds = seconds_together(&together(hosts));
+        assert!((expected..expected * 1.2 + 0.3).contains(&seconds), "{hosts}: {seconds}");
+    }
+    // One of four reads at a quarter of the rate: 13/4 of one host's rate in all.
+    let mut slow = together(4);
+    slow.hosts[1].url_ns_per_subtree = SECOND_NS;
+    let seconds = seconds_together(&slow);
+    assert!((3.0..6.5).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_reader_that_fails_is_replaced_by_the_others() {
+    let mut scenario = together(3);
+    scenario.hosts[1].faults.url_fails_at = Some(5_000);
+    let end = first(&scenario);
+    assert_eq!(end.steps[1], Some(failed("cannot be read")));
+    assert_eq!([&end.steps[0], &end.steps[2]], [&Some(Step::Published); 2]);
+}
+
 /// The rate of hosts that fetch, in bytes per second.
 const FETCH_RATE: u64 = 200_000;
 

@@ -262,6 +262,13 @@ pub struct Args {
     #[arg(long, value_name = "HOSTS", help_heading = EXPERTS)]
     pub source_hosts: Option<String>,
 
+    /// Each host reads a share of the URL itself, and all exchange what they read: for sources that give several hosts more than one
+    ///
+    /// Hosts find their own credentials, as this machine does (docs/guide/remote.md). Only receivers that this push starts take part. At
+    /// most eight hosts read at once; this machine reads none of the contents.
+    #[arg(long, conflicts_with_all = ["source_hosts", "min_rate"], help_heading = EXPERTS)]
+    pub together: bool,
+
     /// Lay out hf://ORG/NAME as the cache of the hub's tools, in the directory models--ORG--NAME
     ///
     /// With `--dest '~/.cache/huggingface/hub'`, programs at the hosts then find it by its name (HF_HUB_OFFLINE=1). Without this

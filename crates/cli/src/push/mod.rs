@@ -23,6 +23,7 @@ use crate::{
 pub use args::Args;
 pub use destinations::local_hosts;
 pub use progress::Display;
+pub use remote::reads_urls;
 #[cfg(not(feature = "remote"))]
 use without_remote as remote;
 
@@ -43,11 +44,20 @@ pub fn run(args: &Args) -> Result<Exit, Failure> {
                 "a URL is the only source of a push, and no stream; push one after the other",
             );
         }
+        if args.together && url::may_be_secret(url) {
+            return refuse(
+                "with --together hosts get the URL, and what is behind ? or # in it may be secret; give one without that, or leave \
+                 out --together",
+            );
+        }
         if args.source_hosts.is_some() {
             return refuse(
                 "what hosts have is not compared with a URL, so that they cannot be sources; leave out --source-hosts",
             );
         }
+    }
+    if args.together && !args.sources.iter().any(|source| url::is_url(source)) {
+        return Err(Failure::Usage("--together is for a source at a URL".into()));
     }
     if is_stream { stream::run(args) } else { run::run(args) }
 }

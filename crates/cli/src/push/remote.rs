@@ -5,6 +5,7 @@ use std::{ops::Range, sync::Arc};
 use files::{
     ListOptions, RemoteChecksum, RemoteContents, RemoteEntry, RemoteKind, RemoteShape, Source,
     SourceError,
+    receiver::{FoundAtUrl, ReadsUrls},
 };
 use remote::{Checking, Environment, Kind, Location, Remote, Settings};
 
@@ -62,14 +63,9 @@ impl RemoteObject {
         })
     }
 
-    /// The source of a push. Errors: the patterns leave nothing; it is no tree.
-    pub fn source(&self, options: &ListOptions) -> Result<Source, SourceError> {
+    /// What there is, as a push has it.
+    fn entries(&self) -> Vec<RemoteEntry> {
         let remote = &self.remote.0;
-        let shape = match (remote.is_directory(), self.means_contents) {
-            (false, _) => RemoteShape::File,
-            (true, true) => RemoteShape::Contents,
-            (true, false) => RemoteShape::Directory,
-        };
         let name = self.name.as_deref().unwrap_or("file");
         let entries = remote.entries().iter().map(|entry| RemoteEntry {
             path: if remote.is_directory() { entry.path.as_str() } else { name }.into(),
@@ -79,8 +75,36 @@ impl RemoteObject {
                 Kind::Link { target } => RemoteKind::Link(target.clone().into_bytes()),
             },
         });
+        entries.collect()
+    }
+
+    /// The source of a push. Errors: the patterns leave nothing; it is no tree.
+    pub fn source(&self, options: &ListOptions) -> Result<Source, SourceError> {
+        let remote = &self.remote.0;
+        let shape = match (remote.is_directory(), self.means_contents) {
+            (false, _) => RemoteShape::File,
+            (true, true) => RemoteShape::Contents,
+            (true, false) => RemoteShape::Directory,
+        };
+        let name = self.name.as_deref().unwrap_or("file");
         let contents = Arc::clone(&self.remote);
-        Source::of_remote(remote.shown(), name, shape, entries.collect(), contents, options)
+        Source::of_remote(remote.shown(), name, shape, self.entries(), contents, options)
+    }
+}
+
+/// What reads URLs for roots that have started this receiver; none in builds without them.
+pub fn reads_urls() -> Option<Arc<dyn ReadsUrls>> {
+    Some(Arc::new(OfProcess))
+}
+
+/// With the credentials of this process.
+#[derive(Debug)]
+struct OfProcess;
+
+impl ReadsUrls for OfProcess {
+    fn open(&self, url: &str, as_hub_cache: bool) -> Result<FoundAtUrl, String> {
+        let object = RemoteObject::open(url, as_hub_cache).map_err(|error| error.to_string())?;
+        Ok((object.entries(), object.remote))
     }
 }
 
@@ -92,6 +116,10 @@ impl RemoteContents for Contents {
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<(), String> {
         self.0.read(entry, range, take).map_err(|error| error.to_string())
+    }
+
+    fn version(&self, entry: usize) -> String {
+        self.0.version(entry)
     }
 
     fn checksum(&self, entry: usize) -> Option<Box<dyn RemoteChecksum>> {

@@ -65,6 +65,10 @@ impl Ready {
             deletes: args.delete,
             lists_changes: args.hosting.verbose,
         })?;
+        let source = match &args.sources[..] {
+            [url] if args.together => source.read_by_hosts(&url.to_string_lossy(), args.hub_cache),
+            _ => source,
+        };
         let settings = settings(args, &sources)?;
         destinations::refuse_overlap(args, &settings.hosts)?;
         let launcher = launcher(args)?;

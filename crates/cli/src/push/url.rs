@@ -19,6 +19,13 @@ pub fn shown(url: &Path) -> String {
     format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default())
 }
 
+/// Whether a part of a URL may be secret: signed URLs of web servers have their signature in the query.
+pub fn may_be_secret(url: &Path) -> bool {
+    let of_web = ["http://", "https://"];
+    let is_web = of_web.iter().any(|it| url.to_string_lossy().starts_with(it));
+    is_web && shown(url) != url.to_string_lossy()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +37,11 @@ mod tests {
         }
         for path in ["a/b", "/a://b", "-", "a:b", "1a://b", "C:/a", "./s3://b", "://a"] {
             assert!(!is_url(Path::new(path)), "{path}");
+        }
+        for (url, is_secret) in
+            [("https://h/a", false), ("https://h/a?b", true), ("hf://o/m@main", false)]
+        {
+            assert_eq!(may_be_secret(Path::new(url)), is_secret, "{url}");
         }
         assert_eq!(shown(Path::new("https://u:secret@h/a?secret#secret")), "https://h/a");
     }

@@ -1,14 +1,19 @@
 //! Instead of sources at URLs where they are not built in.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
-use files::{ListOptions, Source, SourceError};
+use files::{ListOptions, Source, SourceError, receiver::ReadsUrls};
 
 use super::url::shown;
 use crate::failure::Failure;
 
 /// There is none.
 pub enum RemoteObject {}
+
+/// Nothing reads URLs.
+pub fn reads_urls() -> Option<Arc<dyn ReadsUrls>> {
+    None
+}
 
 impl RemoteObject {
     /// Errors: always.

@@ -93,7 +93,7 @@ impl PushGroup {
             Some(_) => Phase::Running,
         };
         let (reports, lost) = (BTreeMap::new(), BTreeSet::new());
-        let slowest_bytes = part.hosts.iter().map(|&host| hosts[host].bytes).min();
+        let slowest_bytes = part.takers().map(|host| hosts[host].bytes).min();
         let rate = GroupRate::new(slowest_bytes.unwrap_or(0), now);
         let sent_until = part.ranges.iter().next().map_or(0, |(start, _)| start);
         Self {
@@ -130,7 +130,7 @@ impl PushGroup {
     /// Hosts that have the part if the group succeeds. Not those given up meanwhile: a host that has returned may
     /// have less than before.
     pub(super) fn receivers_left(&self) -> impl Iterator<Item = usize> + '_ {
-        self.part.hosts.iter().copied().filter(|host| !self.lost.contains(host))
+        self.part.takers().filter(|host| !self.lost.contains(host))
     }
 
     /// All members by rank; `None` is the root.
@@ -145,7 +145,7 @@ impl PushGroup {
 
     /// How many bytes of an object of this length its slowest host lacks, as far as is known.
     pub(super) fn left(&self, hosts: &[Host], bytes: u64) -> u64 {
-        let has = self.part.hosts.iter().map(|&host| hosts[host].bytes);
+        let has = self.part.takers().map(|host| hosts[host].bytes);
         bytes.saturating_sub(has.min().unwrap_or(bytes))
     }
 
@@ -304,9 +304,12 @@ impl PushGroup {
         has_ended || self.lost.contains(&host)
     }
 
-    /// It has closed at a host, which has written out everything.
-    pub(super) fn closed_at(&mut self, host: usize) {
+    /// It has closed at a host, which has everything of it, of a stream written out.
+    pub(super) fn closed_at(&mut self, host: usize, hosts: &mut [Host]) {
         self.closed.insert(host);
+        if self.part.reads {
+            hosts[host].has.extend(self.part.ranges.iter());
+        }
     }
 
     /// A host got other bytes of a stream than those that were sent.

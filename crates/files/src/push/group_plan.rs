@@ -70,7 +70,8 @@ impl GroupPlan<'_> {
         let choice = self.settings.choose(algorithm, &racks, message_bytes, fabric, own.ip());
         let group = self.settings.group_terms(number, &choice, addresses, racks);
         let group = GroupTerms { messages_in_flight, ..group };
-        (Start { group, ranges: RangeList::from(&self.part.ranges) }, choice)
+        let (ranges, reads) = (RangeList::from(&self.part.ranges), self.part.reads);
+        (Start { group, ranges, reads }, choice)
     }
 
     /// The requested algorithm; `None` for the fastest. Switches copy only parts of the object, and what the root sends.

@@ -14,14 +14,16 @@ use rdmc::{Fabric, Waited};
 use super::{
     effects::Effects,
     host::{Host, Step},
+    parts::Holder,
     retry,
-    settings::{HostPlan, HostState, PushEvent, PushSettings},
+    settings::{HostPlan, HostState, PushError, PushEvent, PushSettings},
     timeouts::{Timeouts, VERIFY_TIMEOUT},
 };
 use crate::{
     messages::{Blamed, JOIN_TIMEOUT, ToReceiver, ToRoot},
     ranges::{RangeList, Ranges},
     reason::shortened,
+    subtrees::SubtreeDigest,
 };
 
 /// A report of a host that concerns others.
@@ -41,6 +43,8 @@ pub(super) enum HostEvent {
     },
     /// What it got of a stream in a group at this place is not what was sent.
     Altered { group: u64, at: u64 },
+    /// It has read subtrees of files, each with where it begins.
+    Read { digests: Vec<(u64, SubtreeDigest)> },
     /// It cannot continue.
     Failed { reason: String },
 }
@@ -53,7 +57,7 @@ impl HostEvent {
             | Self::Closed { group }
             | Self::GroupFailed { group, .. }
             | Self::Altered { group, .. } => Some(group),
-            Self::Failed { .. } => None,
+            Self::Read { .. } | Self::Failed { .. } => None,
         }
     }
 }
@@ -260,6 +264,7 @@ impl<'a> Hosts<'a> {
                 let waited = waited.into_iter().map(Waited::from).collect();
                 return Some(HostEvent::Waited { group, waited });
             }
+            (ToRoot::Read { digests }, _) => return Some(HostEvent::Read { digests }),
             (ToRoot::Complete, Step::Ready) => self.set_complete(effects, host, now),
             (ToRoot::GroupClosed { group }, _) => return Some(HostEvent::Closed { group }),
             (ToRoot::GroupFailed { group, blamed, unconnected, detail, has }, _) => {
@@ -302,8 +307,8 @@ impl<'a> Hosts<'a> {
     }
 
     /// These hosts are sent these ranges.
-    pub(super) fn count_repeated(&mut self, hosts: &[usize], ranges: &Ranges) {
-        for &host in hosts {
+    pub(super) fn count_repeated(&mut self, hosts: impl Iterator<Item = usize>, ranges: &Ranges) {
+        for host in hosts {
             let known = &mut self.all[host];
             known.repeated_bytes += known.has.intersection(ranges).bytes();
         }
@@ -532,6 +537,27 @@ impl<'a> Hosts<'a> {
         let lacks = |host: &Host| host.is_ready() && !host.has.covers((0, self.bytes));
         let others = |other: &&Host| !other.is_last() && lacks(other);
         host.is_last() && self.all.iter().any(|other| others(&other))
+    }
+
+    /// Hosts that the next groups are for.
+    pub(super) fn holders(&self) -> Vec<Holder<'_>> {
+        let ready = self.all.iter().enumerate().filter(|(_, host)| host.is_ready());
+        let now = ready.filter(|(_, host)| !self.must_wait(host));
+        now.map(|(index, host)| {
+            let is_source = self.settings.source_hosts.contains(&host.plan.name);
+            Holder::new(index, host, is_source)
+        })
+        .collect()
+    }
+
+    /// The first host that was given up, with the reason: of a push to all or none.
+    pub(super) fn first_given_up(&self) -> Option<PushError> {
+        self.all.iter().find_map(|host| match &host.step {
+            Step::Failed(reason) | Step::Unknown(reason) => {
+                Some(PushError::NotAll { host: host.plan.name.clone(), reason: reason.clone() })
+            }
+            _ => None,
+        })
     }
 
     /// Where members reach the root: the configured address, else the one that most hosts connected to.

@@ -19,7 +19,7 @@ use super::{
     hosts::{HostEvent, Hosts},
     links::Links,
     object::{Object, Source},
-    parts::{Holder, Part},
+    parts::Part,
     regroup::{Recuts, Slowness, has_unserved_host, sent},
     settings::{HostPlan, PushError, PushEvent, PushSettings},
     shares::{SendRates, Shares},
@@ -32,6 +32,7 @@ use crate::{
     messages::{ALTERED, GIVEN_UP, ToReceiver, ToRoot},
     ranges::Ranges,
     resume::{ChunkDigests, Chunking},
+    subtrees::Subtrees,
 };
 
 /// How long a push that ends early waits for hosts that publish.
@@ -81,6 +82,13 @@ impl<'a> RootMachine<'a> {
         let relays_listing = all_bytes > settings.listings_bytes_max;
         let object = Object::Source(Source::new(bytes, Some(listing_bytes)));
         Self { relays_listing, ..Self::of(settings, object) }
+    }
+
+    /// Of a tree: its hosts read it themselves at a URL; with its division.
+    #[must_use]
+    pub fn read_by_hosts(mut self, subtrees: Subtrees) -> Self {
+        self.object.read_by_hosts(subtrees);
+        self
     }
 
     /// The same for a push of a stream, which is read until it ends.
@@ -298,14 +306,17 @@ impl<'a> RootMachine<'a> {
                 }
             }
             Some(event) if !self.concerns_member(&event, host) => {}
-            Some(HostEvent::Closed { group }) if self.object.is_stream() => {
-                self.groups.entry(group).and_modify(|state| state.closed_at(host));
-            }
-            // Its sender does not know whether the other has compared what it got.
-            Some(HostEvent::Closed { group }) if self.sends_in_link(group, host) => {
-                self.groups.entry(group).and_modify(|state| state.closed_at(host));
+            Some(HostEvent::Closed { group })
+                if self.object.is_stream() || self.ends_at_other(group, host) =>
+            {
+                let hosts = &mut self.hosts;
+                self.groups.entry(group).and_modify(|state| state.closed_at(host, hosts));
             }
             Some(HostEvent::Closed { group }) => self.succeeded(effects, group),
+            Some(HostEvent::Read { digests }) => {
+                let read = self.object.on_read_at(effects, host, &digests);
+                read.unwrap_or_else(|error| self.stop(effects, error));
+            }
             Some(HostEvent::Altered { group, at }) => {
                 effects.observe(PushEvent::Altered { host, at });
                 self.groups.entry(group).and_modify(|state| state.altered_at(host));
@@ -337,10 +348,13 @@ impl<'a> RootMachine<'a> {
             .is_none_or(|group| self.groups.get(&group).is_some_and(|state| state.has_member(host)))
     }
 
-    /// Whether this host is the sender of a link.
-    fn sends_in_link(&self, group: u64, host: usize) -> bool {
-        let is_source = |state: &PushGroup| state.part.source == Some(host);
-        self.links.is_some() && self.groups.get(&group).is_some_and(is_source)
+    /// Whether the end of a group counts at other members: of a link at the one that has compared what it got, and of what is
+    /// read at a URL at the reader, whose digests have come before.
+    fn ends_at_other(&self, group: u64, host: usize) -> bool {
+        self.groups.get(&group).is_some_and(|state| match state.part.source == Some(host) {
+            true => self.links.is_some(),
+            false => state.part.reads,
+        })
     }
 
     /// Does everything that is possible now. Errors: those that end the push.
@@ -365,13 +379,7 @@ impl<'a> RootMachine<'a> {
         if self.has_agreed {
             return Ok(());
         }
-        let why = |host: &Host| match &host.step {
-            Step::Failed(reason) | Step::Unknown(reason) => {
-                Some(PushError::NotAll { host: host.plan.name.clone(), reason: reason.clone() })
-            }
-            _ => None,
-        };
-        self.hosts.iter().find_map(why).map_or(Ok(()), Err)
+        self.hosts.first_given_up().map_or(Ok(()), Err)
     }
 
     /// Gives up hosts that are late and starts fabrics.
@@ -550,14 +558,7 @@ impl<'a> RootMachine<'a> {
         if waits || !self.groups.is_empty() {
             return Ok(());
         }
-        let ready = self.hosts.iter().enumerate().filter(|(_, host)| host.is_ready());
-        let holders: Vec<Holder<'_>> = ready
-            .filter(|(_, host)| !self.hosts.must_wait(host))
-            .map(|(index, host)| {
-                let is_source = self.settings.source_hosts.contains(&host.plan.name);
-                Holder::new(index, host, is_source)
-            })
-            .collect();
+        let holders = self.hosts.holders();
         let shares = Shares::new(self.settings.share_bytes_min, &self.send_rates);
         let parts = self.object.parts(&holders, &shares);
         self.has_begun |= !holders.is_empty();
@@ -593,7 +594,7 @@ impl<'a> RootMachine<'a> {
     fn start(&mut self, effects: &mut impl Effects, part: Part) -> Result<(), PushError> {
         let Some(fabric) = &self.fabric else { return Ok(()) };
         let direct_until = self.object.as_stream().and_then(StreamSource::direct_until);
-        self.hosts.count_repeated(&part.hosts, &part.ranges);
+        self.hosts.count_repeated(part.takers(), &part.ranges);
         let plan = GroupPlan {
             part: &part,
             is_direct: direct_until.is_some(),

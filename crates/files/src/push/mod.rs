@@ -34,6 +34,7 @@ mod pairs;
 mod parts;
 mod prepared;
 mod rate;
+mod readers;
 mod regroup;
 mod retry;
 mod run;

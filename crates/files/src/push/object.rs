@@ -9,13 +9,18 @@ use super::{
     host::{Host, Step},
     hosts::Hosts,
     parts::{Holder, Part, parts},
+    readers::Readers,
     settings::PushError,
     shares::Shares,
     source_digest::{Mismatch, SourceDigest},
     source_look::SourceLook,
     stream_source::{self, StreamSource},
 };
-use crate::digests::Digests;
+use crate::{
+    digests::Digests,
+    messages::PIECE_BYTES,
+    subtrees::{SubtreeDigest, Subtrees},
+};
 
 /// The reason for a host whose copy differs from a source that gave the same digest twice.
 const DIFFERS: &str = "its copy differs from the source, which has the same digest as before: either it was \
@@ -26,7 +31,7 @@ const STREAM_DIFFERS: &str = "what it wrote differs from what was read here";
 
 /// The object of a push.
 pub(super) enum Object {
-    Source(Source),
+    Source(Box<Source>),
     Stream(Box<StreamSource>),
 }
 
@@ -37,16 +42,44 @@ pub(super) struct Source {
     listing_bytes: Option<u64>,
     digest: SourceDigest,
     look: SourceLook,
+    /// If hosts read it themselves.
+    readers: Option<Readers>,
 }
 
 impl Source {
-    pub(super) fn new(bytes: u64, listing_bytes: Option<u64>) -> Self {
-        let (digest, look) = (SourceDigest::default(), SourceLook::default());
-        Self { bytes, listing_bytes, digest, look }
+    pub(super) fn new(bytes: u64, listing_bytes: Option<u64>) -> Box<Self> {
+        let (digest, look, readers) = Default::default();
+        Box::new(Self { bytes, listing_bytes, digest, look, readers })
     }
 }
 
 impl Object {
+    /// Hosts read it themselves, a tree with this division.
+    pub(super) fn read_by_hosts(&mut self, subtrees: Subtrees) {
+        if let Self::Source(source) = self {
+            source.digest = SourceDigest::of_readers();
+            source.readers = Some(Readers::new(subtrees));
+        }
+    }
+
+    /// A host has read subtrees that begin at these places.
+    ///
+    /// Errors: another one has read something else there.
+    pub(super) fn on_read_at(
+        &mut self,
+        effects: &impl Effects,
+        host: usize,
+        digests: &[(u64, SubtreeDigest)],
+    ) -> Result<(), PushError> {
+        let Self::Source(source) = self else { return Ok(()) };
+        let Some(readers) = &mut source.readers else { return Ok(()) };
+        let read = readers.on_read(host, digests);
+        match read.is_ok_and(|files| source.digest.on_read(files)) {
+            true => Ok(()),
+            false => Err(effects.source_differs()),
+        }
+    }
+
     /// Its length; of a stream, what was read so far.
     pub(super) fn bytes(&self) -> u64 {
         match self {
@@ -87,8 +120,11 @@ impl Object {
         effects: &mut impl Effects,
         host: &Host,
     ) -> Result<(), PushError> {
-        if let Self::Source(Source { bytes, listing_bytes: Some(_), digest, .. }) = self {
-            let lacking = digest.request(&host.kept, *bytes);
+        if let Self::Source(source) = self
+            && source.listing_bytes.is_some()
+            && source.readers.is_none()
+        {
+            let lacking = source.digest.request(&host.kept, source.bytes);
             if !lacking.is_empty() {
                 effects.digest_source(&lacking)?;
             }
@@ -112,9 +148,12 @@ impl Object {
     }
 
     /// What the next groups replicate.
-    pub(super) fn parts(&self, holders: &[Holder<'_>], shares: &Shares<'_>) -> Vec<Part> {
+    pub(super) fn parts(&mut self, holders: &[Holder<'_>], shares: &Shares<'_>) -> Vec<Part> {
         match self {
-            Self::Source(source) => parts(source.bytes, holders, shares),
+            Self::Source(source) => match &mut source.readers {
+                Some(readers) => readers.parts(source.bytes, holders, shares),
+                None => parts(source.bytes, holders, shares),
+            },
             Self::Stream(stream) => stream.part(holders).into_iter().collect(),
         }
     }
@@ -124,6 +163,7 @@ impl Object {
         let ranges = &part.ranges;
         match self {
             Self::Source(source) if part.is_listing() => (source.listing_bytes.unwrap_or(0), 1),
+            Self::Source(_) if part.reads => (PIECE_BYTES.min(ranges.bytes()), 16),
             Self::Source(_) => (ranges.bytes(), ranges.iter().count().clamp(2, 16) as u32),
             Self::Stream(_) => stream_source::MESSAGES,
         }
@@ -140,8 +180,8 @@ impl Object {
     /// What a host compares its complete copy with, once that is known.
     fn digest_of_copy(&self, host: &Host) -> Option<blake3::Hash> {
         match self {
-            Self::Source(Source { listing_bytes, digest, bytes, .. }) => {
-                digest.of_copy(listing_bytes.is_some(), &host.kept, *bytes)
+            Self::Source(source) => {
+                source.digest.of_copy(source.listing_bytes.is_some(), &host.kept, source.bytes)
             }
             Self::Stream(stream) => Some(stream.digest_of_pieces()),
         }

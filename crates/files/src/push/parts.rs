@@ -13,7 +13,7 @@ use super::{host::Host, shares::Shares};
 use crate::ranges::Ranges;
 
 /// Groups of one round.
-const PARTS_MAX: usize = 8;
+pub(super) const PARTS_MAX: usize = 8;
 /// Parts below this fraction of the object are merged.
 const SMALL_SHARE: u64 = 128;
 
@@ -27,6 +27,8 @@ pub(super) struct Part {
     pub(super) ranges: Ranges,
     /// How many members send shares of what these hosts lack.
     pub(super) shares: usize,
+    /// Whether its source lacks it as well, and reads it from a URL ([`super::readers`]).
+    pub(super) reads: bool,
 }
 
 impl Part {
@@ -37,7 +39,12 @@ impl Part {
 
     /// What one member sends.
     pub(super) fn of(source: Option<usize>, hosts: Vec<usize>, ranges: Ranges) -> Self {
-        Self { source, hosts, ranges, shares: 1 }
+        Self { source, hosts, ranges, shares: 1, reads: false }
+    }
+
+    /// Hosts that have it afterwards, and had not.
+    pub(super) fn takers(&self) -> impl Iterator<Item = usize> + '_ {
+        self.source.filter(|_| self.reads).into_iter().chain(self.hosts.iter().copied())
     }
 
     pub(super) fn is_listing(&self) -> bool {
@@ -46,9 +53,12 @@ impl Part {
 }
 
 /// A host that can be in groups.
+#[derive(Clone, Copy)]
 pub(super) struct Holder<'a> {
     pub(super) host: usize,
     pub(super) has: &'a Ranges,
+    /// What it had before it was sent anything.
+    pub(super) kept: &'a Ranges,
     /// Whether it may be a source.
     pub(super) sends: bool,
     /// Whether it is to send a share of what it has ([`PushSettings::source_hosts`]).
@@ -67,6 +77,7 @@ impl<'a> Holder<'a> {
         Self {
             host: index,
             has: &host.has,
+            kept: &host.kept,
             sends: !is_deferred && !host.keeps_unread,
             is_source,
             is_deferred,
@@ -135,7 +146,7 @@ pub(super) fn parts(bytes: u64, holders: &[Holder<'_>], shares: &Shares<'_>) -> 
         let shares = cut.len();
         planned.extend(cut.into_iter().map(|(source, ranges)| {
             *used.entry(source).or_insert(0) += 1;
-            Part { source, hosts: part.hosts.clone(), ranges, shares }
+            Part { shares, ..Part::of(source, part.hosts.clone(), ranges) }
         }));
     }
     planned
@@ -226,6 +237,7 @@ mod tests {
         let holder = |(host, has)| Holder {
             host,
             has,
+            kept: has,
             sends: true,
             is_source: true,
             is_deferred: false,
@@ -354,6 +366,7 @@ mod tests {
                 .map(|(host, (has, sends))| Holder {
                     host,
                     has,
+                    kept: has,
                     sends,
                     is_source: host % 2 == 0,
                     is_deferred: false,

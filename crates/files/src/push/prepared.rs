@@ -197,6 +197,7 @@ impl Prepared {
             has_holes: source.has_holes(),
             dry_run: self.settings.dry_run,
             by_links: self.is_served,
+            remote: source.remote_offer(),
             terms,
         }))
     }

@@ -123,7 +123,8 @@ impl Recuts {
         now: Duration,
     ) -> bool {
         let is_alone = |group: &&PushGroup| {
-            let same = groups.values().filter(|other| other.part.hosts == group.part.hosts);
+            let own = takers(group);
+            let same = groups.values().filter(|other| takers(other) == own);
             same.count() < group.part.shares
         };
         let group = groups.values().find(is_alone).filter(|_| self.count < CUTS_MAX);
@@ -149,6 +150,11 @@ impl Recuts {
     }
 }
 
+/// Hosts that have the part of a group afterwards, and had not.
+fn takers(group: &PushGroup) -> BTreeSet<usize> {
+    group.part.takers().collect()
+}
+
 /// How much of an object of this length a group has brought its slowest host, if what that lacks is divided evenly among its groups.
 pub(super) fn sent(
     group: &PushGroup,
@@ -156,7 +162,8 @@ pub(super) fn sent(
     hosts: &[Host],
     bytes: u64,
 ) -> u64 {
-    let same = groups.values().filter(|other| other.part.hosts == group.part.hosts).count();
+    let own = takers(group);
+    let same = groups.values().filter(|other| takers(other) == own).count();
     let left = group.left(hosts, bytes) / same.max(1) as u64;
     group.part.ranges.bytes().saturating_sub(left)
 }

@@ -42,7 +42,13 @@ impl<'a> Run<'a> {
                 )
             }
             (true, _) => RootMachine::of_stream(&push.settings),
-            (_, true) => RootMachine::of_tree(&push.settings, push.bytes(), listing_bytes()),
+            (_, true) => {
+                let core = RootMachine::of_tree(&push.settings, push.bytes(), listing_bytes());
+                match push.source.as_ref().and_then(|source| source.read_by_hosts_in()) {
+                    Some(subtrees) => core.read_by_hosts(subtrees),
+                    None => core,
+                }
+            }
             _ => RootMachine::new(&push.settings, push.bytes()),
         };
         if push.is_application() {

@@ -31,6 +31,17 @@ impl Push {
     pub fn open(source: Source, mut settings: PushSettings) -> Result<Self, PushError> {
         settings.check(source.manifest().bytes)?;
         check_patterns(&source)?;
+        if source.read_by_hosts_in().is_some() {
+            let others = [
+                (!settings.source_hosts.is_empty(), "source hosts"),
+                (settings.rate_min.is_some(), "a minimum rate"),
+                (settings.algorithm == Some(Algorithm::InSwitch), "the algorithm in-switch"),
+            ];
+            if let Some((_, other)) = others.iter().find(|(is_set, _)| *is_set) {
+                let what = format!("hosts that read the source themselves do not go with {other}");
+                return Err(PushError::Setting(what));
+            }
+        }
         if settings.algorithm == Some(Algorithm::InSwitch) {
             // In-switch groups are part of the TCP transport.
             settings.fabric = Some(Fabric::Tcp);

@@ -29,6 +29,11 @@ pub(super) enum Mismatch {
 }
 
 impl SourceDigest {
+    /// Of a source that hosts read: what one of them has read is not read again, as its version is pinned.
+    pub(super) fn of_readers() -> Self {
+        Self { is_again: true, is_the_same: true, ..Self::default() }
+    }
+
     /// What has to be read of a tree of this length, so that a host that has these ranges can verify its copy; empty if
     /// it was requested before.
     pub(super) fn request(&mut self, has: &Ranges, bytes: u64) -> Ranges {

@@ -44,12 +44,13 @@ pub fn handle<S: Effects>(
         Event::Group(MemberEvent::Altered(number, at)) => {
             session.on_altered(effects, number, at)?;
         }
+        Event::Read(digests) => session.on_read(effects, digests)?,
         Event::OwnDigest(digest) => session.on_digest(effects, digest)?,
         Event::Published(was_there) => {
             session.on_published(effects, was_there);
             return Ok(true);
         }
-        event @ (Event::Root(Err(_)) | Event::NotWritten(_)) => unexpected_event(event)?,
+        event @ (Event::Root(Err(_)) | Event::Failed(_)) => unexpected_event(event)?,
     }
     Ok(false)
 }
@@ -59,7 +60,11 @@ pub fn unexpected_event<G>(event: Event<G>) -> Result<(), ReceiveError> {
     match event {
         Event::Root(Ok(message)) => unexpected_message(message),
         Event::Root(Err(error)) => Err(ReceiveError::Root(error)),
-        Event::NotWritten(error) => Err(error),
-        Event::Joined(..) | Event::Group(_) | Event::OwnDigest(_) | Event::Published(_) => Ok(()),
+        Event::Failed(error) => Err(error),
+        Event::Joined(..)
+        | Event::Group(_)
+        | Event::Read(_)
+        | Event::OwnDigest(_)
+        | Event::Published(_) => Ok(()),
     }
 }

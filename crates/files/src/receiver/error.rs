@@ -31,6 +31,9 @@ pub enum ReceiveError {
     /// The received data could not be read back.
     #[error("{0}")]
     ReadBack(std::io::Error),
+    /// What is at a URL could not be read here: with its URL and what to do.
+    #[error("{0}")]
+    Url(String),
     /// The output of a stream cannot be written.
     #[error("cannot write the stream out: {0}")]
     Sink(std::io::Error),

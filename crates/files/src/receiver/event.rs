@@ -5,7 +5,7 @@ use std::io;
 use rdmc::Error;
 
 use super::{error::ReceiveError, membership::MemberEvent};
-use crate::messages::ToReceiver;
+use crate::{messages::ToReceiver, subtrees::SubtreeDigest};
 
 /// An input event of a session; `G` is a joined group.
 #[derive(Debug)]
@@ -20,6 +20,8 @@ pub enum Event<G> {
     OwnDigest(io::Result<blake3::Hash>),
     /// The command that takes a stream has succeeded; whether the copy had its name already.
     Published(bool),
-    /// A stream cannot be written out.
-    NotWritten(ReceiveError),
+    /// Subtrees of files were read at a URL: digests with where each begins.
+    Read(Vec<(u64, SubtreeDigest)>),
+    /// A stream cannot be written out, or something read at a URL.
+    Failed(ReceiveError),
 }

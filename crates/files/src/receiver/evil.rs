@@ -114,6 +114,7 @@ pub(super) fn file_offer(destination: &str) -> Offer {
         has_holes: false,
         dry_run: false,
         by_links: false,
+        remote: None,
         terms: terms(),
     }
 }

@@ -21,13 +21,15 @@ use super::{
     listing::Listing,
     listings::Listings,
     machine::Effects,
+    placement::Placement,
     reception::Reception,
     root_link::RootLink,
     serve::serve_with,
+    settings::ReceiverSettings,
 };
 use crate::{
     group_terms::GroupTerms,
-    messages::{Deletion, Offer, Start, StreamOffer, ToReceiver, ToRoot, TreeOffer},
+    messages::{Deletion, Offer, RemoteOffer, Start, StreamOffer, ToReceiver, ToRoot, TreeOffer},
     owners::Kept,
     ranges::RangeList,
 };
@@ -61,7 +63,7 @@ fn start(receiver: SocketAddr, third: SocketAddr) -> ToReceiver {
         messages_in_flight: 1,
         offload: false,
     };
-    ToReceiver::Start(Start { group, ranges: RangeList::default() })
+    ToReceiver::Start(Start { group, ranges: RangeList::default(), reads: false })
 }
 
 #[test]
@@ -92,6 +94,31 @@ fn what_a_root_sends_is_not_repeated_in_logs() {
     evil.send(&network.1);
     let logged = evil.receiver.join().unwrap().unwrap_err().to_string();
     assert!(logged.len() < LINE_BYTES_MAX, "{} bytes", logged.len());
+}
+
+#[test]
+fn a_root_has_no_urls_read() {
+    let service = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    service.set_nonblocking(true).unwrap();
+    let url = format!("http://{}/latest/meta-data", service.local_addr().unwrap());
+    let remote = Some(RemoteOffer { url, as_hub_cache: false, version: [0; 32] });
+    let mut evil = Evil::connect();
+    evil.send(&ToReceiver::Offer(Box::new(Offer { remote, ..file_offer("copy") })));
+    let (told, _) = evil.end();
+    assert!(told.contains("reads no URLs for a root"), "{told}");
+    assert!(service.accept().is_err(), "it was connected to");
+}
+
+#[test]
+fn a_receiver_that_cannot_read_urls_says_why() {
+    let remote = RemoteOffer { url: "s3://b/k".into(), as_hub_cache: false, version: [0; 32] };
+    let offer = || Offer { remote: Some(remote.clone()), ..file_offer("copy") };
+    let mut own = ReceiverSettings::new("host".into(), Placement::Anywhere);
+    let refused = |own: &ReceiverSettings| own.accept(offer()).unwrap_err().to_string();
+    assert!(refused(&own).contains("built without the feature remote"), "{}", refused(&own));
+    own.limits = Some(RootLimits::default());
+    assert!(refused(&own).contains("listens or joins"), "{}", refused(&own));
+    assert!(own.accept(file_offer("copy")).is_ok());
 }
 
 #[test]

@@ -11,7 +11,9 @@ use super::{
 };
 use crate::{
     group_terms::GroupTerms,
-    messages::{Deletion, Offer, Start, StreamOffer, ToReceiver, ToRoot, TreeOffer, Wanted},
+    messages::{
+        Deletion, Offer, RemoteOffer, Start, StreamOffer, ToReceiver, ToRoot, TreeOffer, Wanted,
+    },
     ranges::{RangeList, Ranges},
     resume::ChunkDigests,
 };
@@ -44,6 +46,14 @@ fn a_server_brings_what_was_asked_for_and_nothing_else() {
     let tree = |tree: TreeOffer| Offer { tree: Some(tree), ..offer() };
     for other in [
         Offer { by_links: false, ..offer() },
+        Offer {
+            remote: Some(RemoteOffer {
+                url: "s3://b/k".into(),
+                as_hub_cache: false,
+                version: [0; 32],
+            }),
+            ..offer()
+        },
         Offer { dry_run: true, ..offer() },
         tree(TreeOffer { deletion: Some(deletion), ..TreeOffer::default() }),
         tree(TreeOffer { atomic: true, ..TreeOffer::default() }),
@@ -134,7 +144,7 @@ impl Link {
             offload: false,
         };
         let all: Ranges = [(0, self.bytes)].into_iter().collect();
-        let start = Start { group, ranges: RangeList::from(&all) };
+        let start = Start { group, ranges: RangeList::from(&all), reads: false };
         let told = start.told_from(1).unwrap().next().unwrap();
         self.server.send(&ToReceiver::Start(told));
         self.context.create_group(start.link_settings().unwrap()).unwrap()

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::PathBuf,
     sync::{
         Arc,
@@ -23,6 +24,7 @@ use super::{
     listings::Held,
     machine::{Effects, UNEXPECTED_CHUNKS},
     membership::{Copy, Member},
+    reading::{Checker, Reading},
     root_link::{Event, RootLink},
 };
 use crate::{
@@ -58,6 +60,8 @@ pub(super) struct Io<'a> {
     groups: BTreeMap<u64, Arc<Group>>,
     /// Of what is fetched, whose groups are links.
     links: Option<Links>,
+    /// The source, of which this host reads shares.
+    reading: Option<Reading>,
     begun: Instant,
 }
 
@@ -81,6 +85,7 @@ impl<'a> Io<'a> {
             copy: None,
             groups: BTreeMap::new(),
             links,
+            reading: None,
             begun: Instant::now(),
         }
     }
@@ -136,6 +141,7 @@ impl<'a> Io<'a> {
     }
 
     fn end_groups(&mut self) {
+        self.reading = None;
         if let Some(links) = &mut self.links {
             // Their threads have these groups as well.
             self.groups.values().for_each(|group| group.abort(LEFT));
@@ -217,6 +223,7 @@ impl Effects for Io<'_> {
 
     fn remove_group(&mut self, number: u64) {
         self.groups.remove(&number);
+        self.reading.iter_mut().for_each(|reading| reading.end(number));
         self.forget_deferred(number);
     }
 
@@ -250,8 +257,16 @@ impl Effects for Io<'_> {
             let (listing, held) = self.listing.take().map(Listing::into_encoded).unzip();
             self._held = held;
             let stop = &self.root.interrupted;
+            let listed = listing.clone().filter(|_| offer.remote.is_some() && !offer.dry_run);
             let prepared = prepare(settings, offer, listing, &owner, stop);
-            prepared.map_err(|error| self.interrupted_or(error))?
+            let target = prepared.map_err(|error| self.interrupted_or(error))?;
+            let lacks = !target.kept().covers((0, offer.manifest.bytes));
+            if let (Some(remote), Some(urls), Some(listed), true) =
+                (&offer.remote, &settings.urls, listed, lacks)
+            {
+                self.reading = Some(Reading::open(&**urls, remote, &listed)?);
+            }
+            target
         };
         settings.reception.stepped();
         let target = self.target.insert(target);
@@ -284,10 +299,14 @@ impl Effects for Io<'_> {
         let (events, bytes) = (self.root.events.clone(), Arc::clone(&self.root.received_bytes));
         let worked = Arc::clone(&self.root.worked);
         let options = HashOptions { worked, makes_holes: self.offer.has_holes, kept: has.clone() };
-        let target = self.target()?;
-        let hashed = move |digest| drop(events.send(Event::OwnDigest(digest)));
-        let region = target.region()?;
-        let (hasher, in_place) = start_hasher(target, options, hashed)?;
+        let region = self.target()?.region()?;
+        let checker = self.reading.as_ref().map(|it| it.checker(has, &region, &options.worked));
+        let hashed = move |digest: io::Result<_>| {
+            let checked = digest
+                .and_then(|digest| checker.as_ref().map_or(Ok(()), Checker::run).map(|()| digest));
+            drop(events.send(Event::OwnDigest(checked)));
+        };
+        let (hasher, in_place) = start_hasher(self.target()?, options, hashed)?;
         let deferred = Deferred::default();
         let copy = Copy { region, has: Arc::default(), bytes, in_place, deferred };
         let is_complete = copy.add_all(has);
@@ -319,6 +338,10 @@ impl Effects for Io<'_> {
 
     fn join(&mut self, start: Start) -> Result<(), String> {
         self.root.check_group(&self.offer.terms, &start.group)?;
+        // Also of those that only get it: a hostile root must not have them cut ranges of any length.
+        if start.reads && self.reading.is_none() {
+            return Err("is to take what is read at a URL, and lacks nothing of one".into());
+        }
         let events = self.root.events.clone();
         let notify = move |event| drop(events.send(Event::Group(event)));
         match (&self.copy, &mut self.listing) {
@@ -347,6 +370,15 @@ impl Effects for Io<'_> {
             }
             (Some(group), Some(HashedCopy { copy, .. }), None) => {
                 send_ranges(group, &copy.region, ranges)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_ranges(&mut self, number: u64, ranges: &Ranges) -> Result<(), Error> {
+        match (self.groups.get(&number), &self.copy, &mut self.reading) {
+            (Some(group), Some(HashedCopy { copy, .. }), Some(reading)) => {
+                reading.read(group, copy, ranges, self.root.events.clone())
             }
             _ => Ok(()),
         }

@@ -19,6 +19,7 @@ use crate::{
     reason::shortened,
     resume::ChunkDigests,
     stream_message::StreamMessage,
+    subtrees::SubtreeDigest,
 };
 
 /// The error for digests of chunks in a session that fetches nothing.
@@ -67,6 +68,11 @@ pub trait Effects {
     ///
     /// [`MemberEvent::Ended`]: super::MemberEvent::Ended
     fn send_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error>;
+    /// Reads these ranges at the URL that was offered into the copy, sends them in a joined group as they come, and closes it;
+    /// completes with some [`super::Event::Read`], and as [`Effects::send_ranges`]. Errors: nothing was offered.
+    fn read_ranges(&mut self, _group: u64, _ranges: &Ranges) -> Result<(), Error> {
+        Err(Error::Transport("this is not read at a URL".into()))
+    }
     /// Waits for the source of a group to close it.
     fn await_close(&mut self, group: u64);
     /// Ends a joined group, if it has not ended before.
@@ -97,6 +103,8 @@ struct Membership {
     is_joined: bool,
     /// The ranges that this receiver sends; `None` if it receives.
     sends: Option<Ranges>,
+    /// It reads them at a URL.
+    reads: bool,
 }
 
 /// How the listing of a tree comes to a receiver.
@@ -226,7 +234,11 @@ impl ReceiverMachine {
                 membership.is_joined = true;
                 match &membership.sends {
                     Some(ranges) => {
-                        if let Err(error) = effects.send_ranges(group, ranges) {
+                        let sent = match membership.reads {
+                            true => effects.read_ranges(group, ranges),
+                            false => effects.send_ranges(group, ranges),
+                        };
+                        if let Err(error) = sent {
                             effects.abort(group, &error.to_string());
                         }
                     }
@@ -301,6 +313,15 @@ impl ReceiverMachine {
         send(effects, &ToRoot::Complete)
     }
 
+    /// Subtrees of files were read at a URL.
+    pub fn on_read(
+        &mut self,
+        effects: &mut impl Effects,
+        digests: Vec<(u64, SubtreeDigest)>,
+    ) -> Result<(), ReceiveError> {
+        send(effects, &ToRoot::Read { digests })
+    }
+
     /// The digest of the whole copy is known, or reading it back failed.
     pub fn on_digest(
         &mut self,
@@ -312,11 +333,11 @@ impl ReceiverMachine {
     }
 
     fn start(&mut self, effects: &mut impl Effects, start: Start) -> Result<(), ReceiveError> {
-        let (group, rank) = (start.group.number, start.group.rank);
+        let (group, rank, reads) = (start.group.number, start.group.rank, start.reads);
         let sends = (rank == 0).then(|| start.ranges.within(self.bytes));
         match effects.join(start) {
             Ok(()) => {
-                self.groups.insert(group, Membership { rank, is_joined: false, sends });
+                self.groups.insert(group, Membership { rank, is_joined: false, sends, reads });
                 Ok(())
             }
             Err(detail) => report_failure(effects, group, Some(itself(rank)), detail),

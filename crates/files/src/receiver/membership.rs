@@ -78,7 +78,7 @@ impl<F: FnMut(MemberEvent)> Member<F> {
     pub fn new(start: &Start, copy: Copy, notify: F) -> Self {
         let ranges = match start.group.rank {
             0 => Vec::new(),
-            _ => start.ranges.within(copy.region.len() as u64).iter().collect(),
+            _ => start.messages(copy.region.len() as u64),
         };
         Self { number: start.group.number, ranges, copy, notify }
     }

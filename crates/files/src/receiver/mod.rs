@@ -38,6 +38,7 @@ mod machine;
 mod membership;
 mod output;
 mod placement;
+mod reading;
 mod reception;
 mod root_link;
 mod serve;
@@ -69,6 +70,6 @@ pub use output::Output;
 pub use placement::Placement;
 pub use reception::{Reception, Record};
 pub use serve::{serve, serve_with};
-pub use settings::{Fetch, ReceiverSettings};
+pub use settings::{Fetch, FoundAtUrl, ReadsUrls, ReceiverSettings};
 
 pub use crate::copy::VerifiedFile;

@@ -1,6 +1,7 @@
 //! Settings of a receiver.
 
 use std::{
+    fmt,
     net::SocketAddr,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -9,12 +10,23 @@ use std::{
 use plan::size;
 use rdmc::Secret;
 
-use crate::{messages::Offer, switch_control::SwitchControl};
+use crate::{RemoteContents, RemoteEntry, messages::Offer, switch_control::SwitchControl};
 
 use super::{
     error::ReceiveError, limits::RootLimits, listings::Listings, output::Output,
     placement::Placement, reception::Reception,
 };
+
+/// Entries of what a URL names, and what reads them.
+pub type FoundAtUrl = (Vec<RemoteEntry>, Arc<dyn RemoteContents>);
+
+/// Opens URLs for a receiver, with what this host has of credentials.
+pub trait ReadsUrls: Send + Sync + fmt::Debug {
+    /// Finds out what there is. Blocks, with a deadline.
+    ///
+    /// Errors: nothing, or nothing that can be read here; they name the URL, and say what to do.
+    fn open(&self, url: &str, as_hub_cache: bool) -> Result<FoundAtUrl, String>;
+}
 
 /// What a receiver fetches from a server ([`crate::Server`]).
 #[derive(Clone, Debug)]
@@ -54,6 +66,9 @@ pub struct ReceiverSettings {
     pub listings: Arc<Listings>,
     /// Whether switches may copy to this host.
     pub switches: SwitchControl,
+    /// What reads a URL for a root that lets its hosts read the source themselves. Roots without this user's rights must have none: they
+    /// would reach what only this host can.
+    pub urls: Option<Arc<dyn ReadsUrls>>,
     /// What roots may ask of it. `None` for one that its root has started: the root has this user's rights anyway.
     pub limits: Option<RootLimits>,
     /// What other threads see of the session: one for each.
@@ -76,6 +91,7 @@ impl ReceiverSettings {
             bytes_max: None,
             listings: Arc::default(),
             switches: SwitchControl::default(),
+            urls: None,
             limits: None,
             reception: Arc::default(),
             stop: Arc::default(),
@@ -93,14 +109,15 @@ impl ReceiverSettings {
     pub(super) fn accept(&self, mut offer: Offer) -> Result<Offer, ReceiveError> {
         let refuse = |what: &str| Err(ReceiveError::Refused(what.to_owned()));
         let Some(fetch) = &self.fetch else {
-            return match offer.by_links {
-                true => refuse("the root offers what nobody has asked for: use `rdmc fetch`"),
-                false => Ok(offer),
+            return match (offer.by_links, &offer.remote, &self.urls) {
+                (true, ..) => refuse("the root offers what nobody has asked for: use `rdmc fetch`"),
+                (false, Some(_), None) => refuse(self.why_no_urls()),
+                (false, ..) => Ok(offer),
             };
         };
         let tree = offer.tree.as_ref();
         let changes_others = tree.is_some_and(|tree| tree.deletion.is_some() || tree.atomic);
-        if !offer.by_links || offer.dry_run || changes_others {
+        if !offer.by_links || offer.dry_run || changes_others || offer.remote.is_some() {
             return refuse("the server offers something else than what was asked for");
         }
         if let (Some(tree), Some(_)) = (&mut offer.tree, fetch.shares) {
@@ -109,6 +126,17 @@ impl ReceiverSettings {
         }
         offer.destination.clone_from(&fetch.destination);
         Ok(offer)
+    }
+
+    fn why_no_urls(&self) -> &'static str {
+        match self.limits {
+            Some(_) => {
+                "a receiver that listens or joins reads no URLs for a root: leave out --together, or let the push start the receiver"
+            }
+            None => {
+                "this rdmc was built without the feature remote, by which it reads URLs: leave out --together"
+            }
+        }
     }
 
     /// Errors: more than this receiver accepts.

@@ -199,7 +199,7 @@ impl Effects for StreamIo<'_> {
             events: self.root.events.clone(),
         };
         if let Err(error) = writing.start() {
-            let _ = self.root.events.send(Event::NotWritten(error));
+            let _ = self.root.events.send(Event::Failed(error));
         }
     }
 

@@ -88,7 +88,7 @@ impl Writing {
             let number = self.group.settings().number;
             let event = match self.write_out() {
                 Ok(outcome) => Event::Group(MemberEvent::Ended(number, outcome)),
-                Err(error) => Event::NotWritten(error),
+                Err(error) => Event::Failed(error),
             };
             // Fails only if the session has ended.
             let _ = self.events.send(event);

@@ -18,6 +18,7 @@ use super::window::{Access, Limits, Reader, Window};
 use crate::{
     open_files::read_pieces,
     ranges::{ByteRange, Ranges},
+    subtrees::{SUBTREE_BYTES, Subtrees},
 };
 
 /// What bytes are handed on in: each hand-over wakes what waits for them.
@@ -44,6 +45,9 @@ pub trait RemoteContents: Send + Sync + fmt::Debug {
         range: Range<u64>,
         take: &mut dyn FnMut(&[u8]),
     ) -> Result<(), String>;
+
+    /// What distinguishes the version of a file that was listed from others.
+    fn version(&self, entry: usize) -> String;
 
     /// What checks the contents of a file, if its source has a checksum of it.
     fn checksum(&self, entry: usize) -> Option<Box<dyn RemoteChecksum>>;
@@ -129,6 +133,26 @@ impl Drop for Fetching {
     }
 }
 
+/// What a reader has planned to read; given up when this is dropped.
+pub(super) struct Plan<'a> {
+    fetched: &'a Fetched,
+    reader: Reader,
+    ranges: Vec<ByteRange>,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(fetched: &'a Fetched, reader: Reader, ranges: Vec<ByteRange>) -> Self {
+        fetched.plan(reader, ranges.iter().copied());
+        Self { fetched, reader, ranges }
+    }
+}
+
+impl Drop for Plan<'_> {
+    fn drop(&mut self) {
+        self.fetched.give_up(self.reader, &self.ranges);
+    }
+}
+
 impl Fetched {
     pub(super) fn layout(&self) -> &Layout {
         &self.layout
@@ -136,6 +160,23 @@ impl Fetched {
 
     pub(super) fn contents(&self) -> &dyn RemoteContents {
         &*self.contents
+    }
+
+    /// The division of the files into subtrees.
+    pub(super) fn subtrees(&self) -> Subtrees {
+        let range = |file| self.layout.range_of(file);
+        let files = (0..self.layout.files()).map(range).map(|range| (range.start, range.end));
+        Subtrees::new(files, SUBTREE_BYTES)
+    }
+
+    /// The digest of the versions of all files.
+    pub(super) fn version(&self) -> [u8; 32] {
+        let mut digest = blake3::Hasher::new();
+        for &entry in &self.entries {
+            let version = self.contents.version(entry);
+            digest.update(&(version.len() as u64).to_le_bytes()).update(version.as_bytes());
+        }
+        *digest.finalize().as_bytes()
     }
 
     /// The number of the entry of a file with contents.
@@ -320,7 +361,8 @@ impl Fetched {
         Err(format!("{}: {came} bytes came of {wanted} that were requested", self.name))
     }
 
-    fn stop(&self) {
+    /// Ends all reading, for good.
+    pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Relaxed);
         self.contents.stop();
         let _window = self.window();

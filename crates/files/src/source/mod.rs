@@ -8,6 +8,7 @@ mod file;
 mod found;
 mod holes;
 mod identity;
+mod listed;
 mod lister;
 mod names;
 mod options;
@@ -30,6 +31,7 @@ pub use attributes::KeptAttributes;
 pub use error::SourceError;
 pub use fetching::{RemoteChecksum, RemoteContents};
 use file::FileSource;
+pub(crate) use listed::ListedRemote;
 pub use names::EntryNames;
 pub use options::ListOptions;
 use rdmc::Region;
@@ -41,10 +43,11 @@ use tree::TreeSource;
 use crate::{
     Manifest,
     digests::Digests,
-    messages::TreeOffer,
+    messages::{RemoteOffer, TreeOffer},
     owners::{Kept, names_of},
     ranges::{ByteRange, Ranges},
     resume::{ChunkDigests, SourceChunks},
+    subtrees::Subtrees,
 };
 
 /// What is sent, open for reading.
@@ -63,6 +66,8 @@ pub struct Source {
     unmatched: Vec<Rule>,
     /// What of attributes is kept besides modes and times.
     kept: Option<(KeptAttributes, Kept)>,
+    /// If hosts read it themselves.
+    remote: Option<RemoteOffer>,
 }
 
 #[derive(Debug)]
@@ -103,8 +108,8 @@ impl Contents {
 impl From<Contents> for Source {
     fn from(contents: Contents) -> Self {
         let (by_contents, atomic, deletes, lists_changes) = Default::default();
-        let (unmatched, kept) = Default::default();
-        Self { contents, by_contents, atomic, deletes, lists_changes, unmatched, kept }
+        let (unmatched, kept, remote) = Default::default();
+        Self { contents, by_contents, atomic, deletes, lists_changes, unmatched, kept, remote }
     }
 }
 
@@ -176,6 +181,30 @@ impl Source {
             remote::LIMITS,
         )?;
         Ok(Self { unmatched: options.unmatched(), ..Contents::Remote(remote).into() })
+    }
+
+    /// Lets the hosts read it themselves, a share each, at this URL and with their own credentials; the URL has no secrets. What lies
+    /// here is sent as always.
+    #[must_use]
+    pub fn read_by_hosts(mut self, url: &str, as_hub_cache: bool) -> Self {
+        if let Contents::Remote(remote) = &self.contents {
+            let (url, version) = (url.to_owned(), remote.version());
+            self.remote = Some(RemoteOffer { url, as_hub_cache, version });
+        }
+        self
+    }
+
+    /// What hosts have to know to read it themselves, if they do.
+    pub(crate) fn remote_offer(&self) -> Option<RemoteOffer> {
+        self.remote.clone()
+    }
+
+    /// In which division hosts digest what they read.
+    pub(crate) fn read_by_hosts_in(&self) -> Option<Subtrees> {
+        match &self.contents {
+            Contents::Remote(remote) if self.remote.is_some() => Some(remote.subtrees()),
+            _ => None,
+        }
     }
 
     /// What receivers have to know of attributes besides modes and times.

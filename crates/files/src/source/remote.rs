@@ -12,7 +12,7 @@ use tree::{Entry, Kind, Layout, Listing};
 
 use super::{
     error::SourceError,
-    fetching::{Fetched, Fetching, RemoteContents},
+    fetching::{Fetched, Fetching, Plan, RemoteContents},
     options::ListOptions,
     window::{Limits, Reader},
 };
@@ -22,6 +22,7 @@ use crate::{
     hash,
     messages::{Deletion, Top, TreeOffer},
     ranges::{ByteRange, Ranges},
+    subtrees::Subtrees,
 };
 
 /// 192 MiB at most: enough for eight connections, and for hosts that start to receive some seconds after the first.
@@ -76,26 +77,6 @@ pub(super) struct RemoteSource {
     /// Digests of files that were read, by their number; held while one is read.
     digests: Mutex<BTreeMap<usize, blake3::Hash>>,
     fetching: Fetching,
-}
-
-/// What a reader has planned to read; given up when this is dropped.
-struct Plan<'a> {
-    fetched: &'a Fetched,
-    reader: Reader,
-    ranges: Vec<ByteRange>,
-}
-
-impl<'a> Plan<'a> {
-    fn new(fetched: &'a Fetched, reader: Reader, ranges: Vec<ByteRange>) -> Self {
-        fetched.plan(reader, ranges.iter().copied());
-        Self { fetched, reader, ranges }
-    }
-}
-
-impl Drop for Plan<'_> {
-    fn drop(&mut self) {
-        self.fetched.give_up(self.reader, &self.ranges);
-    }
 }
 
 impl RemoteSource {
@@ -198,6 +179,16 @@ impl RemoteSource {
             Some(fault) => Err(SourceError::Remote(fault.to_owned())),
             None => Ok(()),
         }
+    }
+
+    /// The division of its files into subtrees.
+    pub(super) fn subtrees(&self) -> Subtrees {
+        self.fetched().subtrees()
+    }
+
+    /// The digest of the versions of all files.
+    pub(super) fn version(&self) -> [u8; 32] {
+        self.fetched().version()
     }
 
     /// Asks the source whether it still has what was listed. Errors: it has not, or does not answer.
@@ -374,6 +365,10 @@ mod tests {
             let bytes: Vec<u8> = range.map(|at| byte(entry, at)).collect();
             bytes.chunks(999).for_each(take);
             Ok(())
+        }
+
+        fn version(&self, entry: usize) -> String {
+            entry.to_string()
         }
 
         fn checksum(&self, entry: usize) -> Option<Box<dyn RemoteChecksum>> {

@@ -72,6 +72,7 @@ class PushOptions(TypedDict, total=False):
     streams: int | None
     switch: str | None
     timeout: int | None
+    together: bool
     trace: AnyPath | None
     verbose: bool
     window: int | None

@@ -29,4 +29,6 @@ pub enum PushCanary {
     ForgetsListing,
     /// Receivers do not report to whom they could not connect.
     HidesFirewalls,
+    /// Receivers do not report digests of what they have read at a URL.
+    ForgetsReads,
 }

@@ -24,6 +24,8 @@ counts! {
         pub deferred: u64,
         /// Runs of trees.
         pub trees: u64,
+        /// Those of them whose hosts read the tree themselves.
+        pub together: u64,
         /// Runs of streams, and those of them in which groups were formed again.
         pub streams: Kinds<2>,
         /// Pushes to all or none that all hosts have published, some of them, and none.
@@ -58,8 +60,9 @@ impl Counts for PushCounts {
         let Kinds([streams, again]) = self.streams;
         writeln!(
             f,
-            "trees: {trees}; streams: {streams}, of which {again} with more than one group in a push; altered bytes noticed: \
-             {altered}"
+            "trees: {trees}, of which {} that hosts read themselves; streams: {streams}, of which {again} with more than one group in a push; altered bytes \
+             noticed: {altered}",
+            self.together
         )?;
         let Kinds([all, some, none]) = self.all_or_none;
         writeln!(

@@ -80,7 +80,25 @@ pub(super) fn draw(seed: u64, limits: &Limits) -> PushScenario {
     if dice.percent(50) {
         scenario.share_bytes_min = dice.magnitude(1, scenario.bytes.max(1));
     }
+    if scenario.stream.is_none() && !scenario.files.is_empty() && dice.percent(50) {
+        draw_together(&mut dice, &mut scenario);
+    }
     scenario
+}
+
+/// Makes hosts read a tree themselves: some slowly, and some not to the end.
+fn draw_together(dice: &mut Dice, scenario: &mut PushScenario) {
+    (scenario.together, scenario.rate_min_percent) = (true, 0);
+    // All of it in between 1 ms and 15 s.
+    let subtrees = scenario.bytes / 1_024 + scenario.files.len() as u64;
+    let subtree_ns = dice.magnitude(MS, 15 * S) / subtrees;
+    for host in &mut scenario.hosts {
+        host.url_ns_per_subtree = match dice.percent(20) {
+            true => subtree_ns * dice.between(1, 8),
+            false => subtree_ns,
+        };
+        host.faults.url_fails_at = dice.percent(4).then(|| dice.below(scenario.bytes));
+    }
 }
 
 /// Makes it a push to all or none: half of them so short that most steps are those of verifying, storing and publishing.

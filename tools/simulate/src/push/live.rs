@@ -83,6 +83,7 @@ impl World<'_> {
             | Due::JoinTimeout(process, _)
             | Due::Create(process, _)
             | Due::DiskFails(process)
+            | Due::ReadUrl(process)
             | Due::Hashed(process)
             | Due::Stored(process)
             | Due::Digest(process, _)
@@ -123,6 +124,7 @@ impl World<'_> {
             Due::JoinTimeout(process, group) => self.time_out_join(process, group),
             Due::Create(process, group) => self.create(process, group),
             Due::DiskFails(process) => self.disk_fails(process),
+            Due::ReadUrl(process) => self.read_url(process),
             Due::Hashed(process) => self.hashed(process),
             Due::Stored(process) => self.end_storing(process),
             Due::Checked(line, right) => {

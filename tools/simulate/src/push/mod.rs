@@ -19,6 +19,7 @@ mod live;
 mod many;
 mod planted;
 mod process;
+mod reading;
 mod receiver;
 mod root;
 mod run;
@@ -30,6 +31,7 @@ mod storage;
 mod stream;
 mod stream_end;
 mod traffic;
+mod url_reader;
 mod world;
 
 pub use canary::PushCanary;

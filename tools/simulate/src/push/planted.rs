@@ -11,6 +11,7 @@ impl World<'_> {
         match (canary, &mut word) {
             (PushCanary::ForgetsListing, Word::ToReceiver(ToReceiver::Listing { .. }))
             | (PushCanary::LosesReports, Word::ToRoot(ToRoot::GroupFailed { .. }))
+            | (PushCanary::ForgetsReads, Word::ToRoot(ToRoot::Read { .. }))
             | (PushCanary::ForgetsPublish, Word::ToReceiver(ToReceiver::Publish)) => return None,
             (PushCanary::PublishesAlone, Word::ToReceiver(message @ ToReceiver::Store)) => {
                 *message = ToReceiver::Publish;

@@ -8,12 +8,13 @@ use std::{
 
 use engine::GroupSettings;
 use files::machines::{
-    ChunkDigests, Copy, MemberEvent, Ranges, ReceiverMachine, Start, StreamPart, ToReceiver, ToRoot,
+    ChunkDigests, Copy, MemberEvent, Ranges, ReceiverMachine, Start, StreamPart, SubtreeDigest,
+    ToReceiver, ToRoot,
 };
 use rdmc::{Application, Error, Failure, Region};
 use transport_sim::SimLink;
 
-use super::{link_end::Link, storage::Device, stream_end::StreamEnd};
+use super::{link_end::Link, storage::Device, stream_end::StreamEnd, url_reader::UrlReader};
 use crate::node::{MemberEngine, Watch};
 
 /// One process of rdmc at a machine. Its index is also its number in the simulated network.
@@ -50,6 +51,10 @@ pub(super) enum Note {
     FromRoot(Result<ToReceiver, &'static str>),
     News(MemberEvent),
     Hashed(blake3::Hash),
+    /// Subtrees were read at a URL.
+    ReadUrl(Vec<(u64, SubtreeDigest)>),
+    /// Reading at a URL has failed.
+    UrlFailed,
     /// A group was joined, or not; at receivers and at the root.
     Joined(u64, Result<(), Error>),
     /// This and the following notes occur at the root only, with indices of lines: a receiver has
@@ -97,6 +102,8 @@ pub(super) struct Receiver {
     pub(super) hashes_since_ns: Option<u64>,
     /// Minutes of hashing that were reported to the root.
     pub(super) reported_minutes: u64,
+    /// What it reads at a URL.
+    pub(super) url_reader: UrlReader,
     pub(super) members: BTreeMap<u64, Box<dyn Application>>,
     /// What has come of the listing of a tree from the root, and where a group puts it.
     pub(super) listing: (Vec<u8>, Option<Region>),

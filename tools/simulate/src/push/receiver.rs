@@ -112,7 +112,7 @@ impl World<'_> {
             return self.send_word(line, Way::ToReceiver, Word::ToReceiver(offer));
         }
         let (destination, probe, has_holes) = (name(host), [0; 32], false);
-        let (kept, dry_run) = (None, false);
+        let (kept, dry_run, remote) = (None, false, None);
         let listing = self.scenario.listing();
         let tree = (!listing.is_empty()).then(|| TreeOffer {
             listing_bytes: listing.len() as u64,
@@ -120,8 +120,18 @@ impl World<'_> {
             ..TreeOffer::default()
         });
         let by_links = self.scenario.serves;
-        let offer =
-            Offer { manifest, tree, kept, destination, probe, has_holes, dry_run, by_links, terms };
+        let offer = Offer {
+            manifest,
+            tree,
+            kept,
+            destination,
+            probe,
+            has_holes,
+            dry_run,
+            by_links,
+            remote,
+            terms,
+        };
         self.send_word(line, Way::ToReceiver, Word::ToReceiver(ToReceiver::Offer(Box::new(offer))));
         if !relays_listing {
             self.send_listing(line);
@@ -348,6 +358,8 @@ impl AtHost<'_, '_> {
             Note::Joined(group, outcome) => ReceiverEvent::Joined(group, outcome),
             Note::News(news) => ReceiverEvent::Group(news),
             Note::Hashed(digest) => ReceiverEvent::OwnDigest(Ok(digest)),
+            Note::ReadUrl(digests) => ReceiverEvent::Read(digests),
+            Note::UrlFailed => ReceiverEvent::Failed(ReceiveError::Url("cannot be read".into())),
             // Notes for the root only.
             _ => return Ok(false),
         };
@@ -558,6 +570,11 @@ impl ReceiverEffects for AtHost<'_, '_> {
         }
         let Some(region) = self.receiver().region.clone() else { return Ok(()) };
         self.world.send_parts(self.index, group, &region, ranges)
+    }
+
+    fn read_ranges(&mut self, group: u64, ranges: &Ranges) -> Result<(), Error> {
+        self.world.read_ranges(self.index, group, ranges);
+        Ok(())
     }
 
     fn await_close(&mut self, group: u64) {

@@ -238,7 +238,11 @@ impl AtRoot<'_, '_> {
             Note::Joined(group, outcome) => Some(RootEvent::Joined(group, outcome)),
             Note::Ended(group, outcome) => Some(RootEvent::Ended(group, outcome)),
             Note::Cancel => Some(RootEvent::Cancel),
-            Note::FromRoot(_) | Note::News(_) | Note::Hashed(_) => None,
+            Note::FromRoot(_)
+            | Note::News(_)
+            | Note::Hashed(_)
+            | Note::ReadUrl(_)
+            | Note::UrlFailed => None,
         }
     }
 

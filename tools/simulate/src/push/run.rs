@@ -71,6 +71,7 @@ impl<'a> World<'a> {
         let counts = PushCounts {
             basics: Basics::new(self.step, virtual_ns, kinds),
             trees: u64::from(!self.scenario.files.is_empty()),
+            together: u64::from(self.scenario.together),
             streams: Kinds([is_stream, again].map(u64::from)),
             ..counts
         };

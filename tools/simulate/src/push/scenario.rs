@@ -4,10 +4,14 @@
 
 use std::fmt;
 
+use files::machines::Subtrees;
 use rdmc::Algorithm;
 use serde::{Deserialize, Serialize};
 
 use crate::{faults::PlannedFault, network::NetworkPlan};
+
+/// Length of a subtree of a file that hosts read: the shortest that BLAKE3 has.
+const SUBTREE_BYTES: u64 = 1_024;
 
 /// A scenario determines a run: equal scenarios give equal runs.
 #[derive(Clone, Default, PartialEq, Debug, Serialize, Deserialize)]
@@ -50,6 +54,9 @@ pub struct PushScenario {
     /// If it is not 0, hosts that the command names send shares of at least this length of what they have.
     #[serde(default)]
     pub share_bytes_min: u64,
+    /// Whether hosts read shares of a tree themselves, at a URL.
+    #[serde(default)]
+    pub together: bool,
     /// Whether hosts publish only if all of them can.
     #[serde(default)]
     pub all_or_none: bool,
@@ -108,6 +115,9 @@ pub struct HostFaults {
     /// When its disk takes no more, since its receiver was started.
     #[serde(default)]
     pub disk_fails_ns: Option<u64>,
+    /// After how many bytes it cannot read the URL.
+    #[serde(default)]
+    pub url_fails_at: Option<u64>,
 }
 
 /// A stream, whose length nobody knows before its end.
@@ -141,6 +151,9 @@ pub struct HostScenario {
     /// How long its storage takes for each read and write of a block; 0: the copy is in memory.
     #[serde(default)]
     pub store_ns: u64,
+    /// How long it takes to read a subtree at a URL.
+    #[serde(default)]
+    pub url_ns_per_subtree: u64,
     /// Time from its last byte until its digest is known.
     pub verify_ns: u64,
     /// Rate of its ports, if it is not the network's.
@@ -276,6 +289,11 @@ impl PushScenario {
         starts.zip(self.files.iter().copied())
     }
 
+    /// Returns the division of a tree into subtrees of BLAKE3: the shortest that there are.
+    pub fn subtrees(&self) -> Subtrees {
+        Subtrees::new(self.files(), SUBTREE_BYTES)
+    }
+
     /// Returns byte `index` of the object.
     pub fn byte(index: usize) -> u8 {
         ((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
@@ -335,6 +353,9 @@ impl PushScenario {
             return Err(
                 "files of a tree have contents, and the last ends with the object".to_owned()
             );
+        }
+        if self.together && (self.files.is_empty() || self.serves || self.rate_min_percent > 0) {
+            return Err("what hosts read themselves is a tree, and no host is deferred".to_owned());
         }
         if self.listing_bytes > 0 && self.files.is_empty() {
             return Err("what has a listing is a tree".to_owned());

@@ -50,7 +50,7 @@ pub(super) fn settings(scenario: &PushScenario) -> Result<PushSettings, String> 
 /// Returns the hosts that send shares of what they have: all that the command names, where that is possible.
 fn sources(scenario: &PushScenario) -> Result<Vec<String>, String> {
     let is_in_switch = scenario.algorithm()? == Some(Algorithm::InSwitch);
-    let is_possible = scenario.rate_min_percent == 0 && !is_in_switch;
+    let is_possible = scenario.rate_min_percent == 0 && !is_in_switch && !scenario.together;
     Ok(if is_possible { scenario.named().map(name).collect() } else { Vec::new() })
 }
 
@@ -68,7 +68,13 @@ pub(super) fn root_machine<'a>(
     }
     match (&scenario.stream, !is_tree) {
         (Some(_), _) => RootMachine::of_stream(settings),
-        (None, false) => RootMachine::of_tree(settings, scenario.bytes, scenario.listing_bytes),
+        (None, false) => {
+            let core = RootMachine::of_tree(settings, scenario.bytes, scenario.listing_bytes);
+            match scenario.together {
+                true => core.read_by_hosts(scenario.subtrees()),
+                false => core,
+            }
+        }
         (None, true) => RootMachine::new(settings, scenario.bytes),
     }
 }

@@ -13,6 +13,7 @@ pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {
     to.with(|it| it.retries = 0);
     to.with(|it| it.rate_min_percent = 0);
     to.with(|it| it.all_or_none = false);
+    to.with(|it| it.together = false);
     to.with(|it| it.share_bytes_min = 0);
     to.with(|it| shorten(it, it.bytes / 2));
     to.with(|it| shorten(it, it.bytes - it.bytes.min(it.block_bytes)));
@@ -23,6 +24,7 @@ pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {
     to.with(|it| it.source.replaced_ns = None);
     to.with(|it| {
         it.files.clear();
+        it.together = false;
         it.hosts.iter_mut().for_each(|host| host.kept_files.clear());
     });
     if let Some(plan) = &from.stream {
@@ -45,6 +47,8 @@ pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {
         to.with(|it| it.hosts[host].disk_ns = 0);
         to.with(|it| it.hosts[host].store_ns = 0);
         to.with(|it| it.hosts[host].verify_ns = 0);
+        to.with(|it| it.hosts[host].url_ns_per_subtree = 0);
+        to.with(|it| it.hosts[host].faults.url_fails_at = None);
         to.with(|it| it.hosts[host].rate_bytes_per_s = None);
         to.with(|it| it.hosts[host].start_ns = 1_000_000);
     }
@@ -57,6 +61,7 @@ pub(super) fn reduce(from: &PushScenario, to: &mut Smaller<'_, PushScenario>) {
 /// Shortens the object; a tree loses files.
 fn shorten(scenario: &mut PushScenario, bytes: u64) {
     scenario.bytes = bytes;
+    scenario.together &= bytes > 0;
     let is_tree = !scenario.files.is_empty();
     scenario.files.retain(|&end| end < bytes);
     if is_tree && bytes > 0 {

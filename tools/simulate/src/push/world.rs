@@ -53,6 +53,8 @@ pub(super) enum Due {
     Create(usize, u64),
     /// A host's disk takes no more.
     DiskFails(usize),
+    /// A receiver has read a subtree at a URL.
+    ReadUrl(usize),
     Hashed(usize),
     /// A read or write of a copy ends.
     Stored(usize),
