@@ -18,7 +18,7 @@ use super::{
     order::Order,
     parents::Parents,
     publish::with_write_permission,
-    there::{There, modified_ns},
+    there::There,
 };
 use crate::{
     disk::{Directory, Disk, errno},
@@ -266,14 +266,29 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
         let Ok(from) = from.open(path) else { continue };
         // Another process has moved the directory away: its entries stay where they are.
         let Ok(to) = to.open(path) else { continue };
-        let before = to.own_stat()?;
-        let mut has_moved = false;
-        let outcome = move_others(&from, &to, path, &letters, &mut has_moved);
-        if has_moved {
-            // A later session may have another version, which leaves this directory alone. One of another user keeps what it has.
-            let _ = to.disk().set_modified_ns(to.as_fd(), modified_ns(&before));
+        let names = from.names()?;
+        for name in &names {
+            let is_directory = || {
+                let stat = from.stat(name);
+                stat.is_ok_and(|it| super::there::kind_of(&it) == rustix::fs::FileType::Directory)
+            };
+            let inner = inner_path(path, name);
+            let listed = listing.find(&inner).or_else(|| letters.entry(&from, &names, &inner));
+            let outcome = match listed.map(|entry| &listing.entries()[entry].kind) {
+                Some(Kind::Directory) if is_directory() => continue,
+                Some(_) => with_write_permission(&from, || from.unlink(name)),
+                None => with_write_permission(&from, || {
+                    with_write_permission(&to, || {
+                        from.rename_with(name, &to, name, RenameFlags::NOREPLACE)
+                    })
+                }),
+            };
+            match outcome {
+                // What has come into the new one under that name stays, and this where it is.
+                Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::PERM) => {}
+                Err(error) => return Err(error),
+            }
         }
-        outcome?;
     }
     // Only empty ones are removed.
     let mut parents = Parents::new(old);
@@ -281,42 +296,6 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
         let _ = parents
             .of(path)
             .and_then(|(at, name)| with_write_permission(at, || at.remove_directory(name)));
-    }
-    Ok(())
-}
-
-/// Removes what is listed from this directory of a tree, and moves the rest into another one.
-fn move_others(
-    from: &Directory,
-    to: &Directory,
-    path: &[u8],
-    letters: &Letters<'_>,
-    has_moved: &mut bool,
-) -> Result<(), Errno> {
-    let listing = letters.listing;
-    let names = from.names()?;
-    for name in &names {
-        let is_directory = || {
-            let stat = from.stat(name);
-            stat.is_ok_and(|it| super::there::kind_of(&it) == rustix::fs::FileType::Directory)
-        };
-        let inner = inner_path(path, name);
-        let listed = listing.find(&inner).or_else(|| letters.entry(from, &names, &inner));
-        let outcome = match listed.map(|entry| &listing.entries()[entry].kind) {
-            Some(Kind::Directory) if is_directory() => continue,
-            Some(_) => with_write_permission(from, || from.unlink(name)),
-            None => with_write_permission(from, || {
-                with_write_permission(to, || {
-                    from.rename_with(name, to, name, RenameFlags::NOREPLACE)
-                })
-            })
-            .inspect(|()| *has_moved = true),
-        };
-        match outcome {
-            // What has come into the new one under that name stays, and this where it is.
-            Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::PERM) => {}
-            Err(error) => return Err(error),
-        }
     }
     Ok(())
 }

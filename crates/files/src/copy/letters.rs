@@ -15,7 +15,7 @@ use crate::disk::Directory;
 
 /// Finds entries of a tree by names that a host has in other letters.
 pub(super) struct Letters<'a> {
-    pub(super) listing: &'a Listing,
+    listing: &'a Listing,
     /// Numbers of entries by their paths in small letters, made for the first name that is not in the tree.
     folded: OnceCell<HashMap<String, usize>>,
 }

@@ -61,34 +61,6 @@ fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
 }
 
 #[test]
-fn a_directory_into_which_a_later_session_moves_what_was_left_keeps_its_time() {
-    let mut moved = 0;
-    for call in 0..CALLS_MAX {
-        let directory = in_memory();
-        let path = directory.path().join("copy");
-        Before::Tree(3).make(&path);
-        fs::write(path.join("d/own"), "own").unwrap();
-        let session = exchanged().session(&path, Fault::Crash(call));
-        if call >= session.faults.calls() {
-            assert!(moved > 0);
-            return;
-        }
-        let look = || {
-            let found = fs::symlink_metadata(path.join("d")).unwrap();
-            (found.ino(), found.modified().unwrap())
-        };
-        let (before, is_left) = (look(), !path.join("d/own").exists());
-        Source::other().with(|it| it.atomic = true).session(&path, Fault::None).outcome.unwrap();
-        if is_left {
-            moved += 1;
-            assert!(path.join("d/own").exists());
-            assert_eq!(look(), before, "killed before call {call}");
-        }
-    }
-    panic!("a session makes more than {CALLS_MAX} calls");
-}
-
-#[test]
 fn what_comes_before_any_call_of_an_exchange_stays() {
     let write = |top: &Path| {
         fs::write(top.join("theirs"), "theirs").unwrap();
