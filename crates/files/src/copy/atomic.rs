@@ -6,7 +6,7 @@
 use std::{ffi::OsStr, io::Read, os::unix::fs::MetadataExt};
 
 use rustix::{
-    fs::{OFlags, RenameFlags},
+    fs::{FileType, OFlags, RenameFlags},
     io::Errno,
     process::geteuid,
 };
@@ -18,7 +18,7 @@ use super::{
     order::Order,
     parents::Parents,
     publish::with_write_permission,
-    there::There,
+    there::{There, kind_of, modified_ns},
 };
 use crate::{
     disk::{Directory, Disk, errno},
@@ -135,7 +135,7 @@ fn check_extras(
         if order.listing.find(&inner).is_some() {
             continue;
         }
-        let is_directory = directory.kind(&name) == Some(rustix::fs::FileType::Directory);
+        let is_directory = directory.kind(&name) == Some(FileType::Directory);
         // Moving a directory changes its entry `..`.
         let may_move = !is_directory
             || user.is_root()
@@ -204,7 +204,7 @@ pub(super) fn exchange(
     let failed = |what| move |error: Errno| refusal(place.path(), what, 0, error.into());
     let mark = || staged.create(OsStr::new(MARK), 0o600).map(drop);
     let prepared = write_list(place, order)
-        .and_then(|()| with_write_permission(staged, mark))
+        .and_then(|()| keeping_attributes(staged, || with_write_permission(staged, mark)))
         .and_then(|()| parent.rename_with(hidden, parent, &old, RenameFlags::NOREPLACE));
     prepared.map_err(failed("rename the temporary directory to"))?;
     let is_existing = |name: &OsStr| parent.is_named_directory(existing, name);
@@ -222,14 +222,45 @@ pub(super) fn exchange(
     if let Err(error) = checked {
         // As before, for a later session.
         let _ = parent.rename_with(&old, parent, hidden, RenameFlags::NOREPLACE);
-        let _ = staged.unlink(OsStr::new(MARK));
+        let _ = remove_mark(staged);
         return Err(match error {
             Errno::STALE | Errno::NOENT => TargetError::Replaced(place.path().to_owned()),
             error => failed("exchange")(error),
         });
     }
-    with_write_permission(staged, || staged.unlink(OsStr::new(MARK))).map_err(failed("clean"))?;
+    remove_mark(staged).map_err(failed("clean"))?;
     parent.sync().map_err(failed("write to disk the directory of"))
+}
+
+/// Removes the mark of a directory before the exchange, if it is there.
+fn remove_mark(directory: &Directory) -> Result<(), Errno> {
+    let mark = OsStr::new(MARK);
+    if directory.stat(mark).err() == Some(Errno::NOENT) {
+        return Ok(());
+    }
+    keeping_attributes(directory, || with_write_permission(directory, || directory.unlink(mark)))
+}
+
+/// Changes names in a directory, which has the mode and the time that it had before afterwards. A session that is killed leaves them
+/// as they are, and the push that completes its exchange may be of a tree without that directory.
+fn keeping_attributes(
+    directory: &Directory,
+    change: impl FnOnce() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let before = directory.own_stat()?;
+    let changed = change();
+    let (now, disk) = (directory.own_stat()?, directory.disk());
+    let (had, has) = (before.st_mode & 0o7777, now.st_mode & 0o7777);
+    let timed = match modified_ns(&now) == modified_ns(&before) {
+        true => Ok(()),
+        false => disk.set_modified_ns(directory.as_fd(), modified_ns(&before)),
+    };
+    // Not one that somebody else has given it since.
+    let restored = match has != had && has == had | 0o700 {
+        true => timed.and(disk.set_mode(directory.as_fd(), had)),
+        false => timed,
+    };
+    changed.and(restored)
 }
 
 /// Moves what is only in the old directory into the new one, until nothing is left.
@@ -266,29 +297,7 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
         let Ok(from) = from.open(path) else { continue };
         // Another process has moved the directory away: its entries stay where they are.
         let Ok(to) = to.open(path) else { continue };
-        let names = from.names()?;
-        for name in &names {
-            let is_directory = || {
-                let stat = from.stat(name);
-                stat.is_ok_and(|it| super::there::kind_of(&it) == rustix::fs::FileType::Directory)
-            };
-            let inner = inner_path(path, name);
-            let listed = listing.find(&inner).or_else(|| letters.entry(&from, &names, &inner));
-            let outcome = match listed.map(|entry| &listing.entries()[entry].kind) {
-                Some(Kind::Directory) if is_directory() => continue,
-                Some(_) => with_write_permission(&from, || from.unlink(name)),
-                None => with_write_permission(&from, || {
-                    with_write_permission(&to, || {
-                        from.rename_with(name, &to, name, RenameFlags::NOREPLACE)
-                    })
-                }),
-            };
-            match outcome {
-                // What has come into the new one under that name stays, and this where it is.
-                Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::PERM) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        keeping_attributes(&to, || sweep_directory(&from, &to, path, listing, &letters))?;
     }
     // Only empty ones are removed.
     let mut parents = Parents::new(old);
@@ -300,7 +309,42 @@ fn sweep(old: &Directory, new: &Directory, listing: &Listing) -> Result<(), Errn
     Ok(())
 }
 
-/// Completes the exchange of a session that was killed.
+/// Moves what is only in a directory of the old tree into that of the new one, and removes entries of the tree.
+fn sweep_directory(
+    from: &Directory,
+    to: &Directory,
+    path: &[u8],
+    listing: &Listing,
+    letters: &Letters<'_>,
+) -> Result<(), Errno> {
+    let names = from.names()?;
+    for name in &names {
+        let is_directory = || {
+            let stat = from.stat(name);
+            stat.is_ok_and(|it| kind_of(&it) == FileType::Directory)
+        };
+        let inner = inner_path(path, name);
+        let listed = listing.find(&inner).or_else(|| letters.entry(from, &names, &inner));
+        let outcome = match listed.map(|entry| &listing.entries()[entry].kind) {
+            Some(Kind::Directory) if is_directory() => continue,
+            Some(_) => with_write_permission(from, || from.unlink(name)),
+            None => with_write_permission(from, || {
+                with_write_permission(to, || {
+                    from.rename_with(name, to, name, RenameFlags::NOREPLACE)
+                })
+            }),
+        };
+        match outcome {
+            // What has come into the new one under that name stays, and this where it is.
+            Ok(()) | Err(Errno::NOENT | Errno::EXIST | Errno::ISDIR | Errno::PERM) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Completes the exchange of a session that was killed. Directories keep their modes and times: they need not be of the tree that
+/// is pushed now.
 ///
 /// Errors: something is left in the old directory, which cannot be moved, or of which nothing is known.
 pub(super) fn recover(place: &Place, existing: Option<&Directory>) -> Result<(), TargetError> {
@@ -308,21 +352,22 @@ pub(super) fn recover(place: &Place, existing: Option<&Directory>) -> Result<(),
     let Ok(found) = parent.open_directory(&old) else {
         // The last of an exchange that is complete.
         let _ = parent.unlink(&place.hidden(LIST));
-        let _ = existing.map(|existing| existing.unlink(OsStr::new(MARK)));
+        let _ = existing.map(remove_mark);
         return Ok(());
     };
     let left = || {
         let (path, old) = (place.path().to_owned(), place.directory().join(&old));
         TargetError::Left { path, old }
     };
+    let clean = |error: Errno| refusal(place.path(), "clean", 0, error.into());
     let list = read_list(place).ok_or_else(left)?;
     if found.stat(OsStr::new(MARK)).is_ok() {
         // It was not exchanged: all that is in it is the copy of that session.
         let removed = remove_tree(parent, &old).and_then(|()| parent.unlink(&place.hidden(LIST)));
-        return removed.map_err(|error| refusal(place.path(), "clean", 0, error.into()));
+        return removed.map_err(clean);
     }
     let existing = existing.ok_or_else(left)?;
-    let _ = existing.unlink(OsStr::new(MARK));
+    remove_mark(existing).map_err(clean)?;
     sweep_all(place, &found, existing, &list)
 }
 

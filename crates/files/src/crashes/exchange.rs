@@ -60,6 +60,65 @@ fn an_exchange_killed_at_any_call_leaves_a_whole_tree_and_loses_nothing() {
     }
 }
 
+/// Inode, mode and time of directories that the exchange has and the push after it has not.
+fn directories_of(path: &Path) -> Vec<(u64, u32, i64)> {
+    let of = |name: &&str| {
+        let (inode, mode, _, modified_ns) = identity(&path.join(name));
+        (inode, mode, modified_ns)
+    };
+    ["", "d", "made anew", "made anew/inner"].iter().map(of).collect()
+}
+
+#[test]
+fn a_push_that_completes_an_exchange_of_another_changes_no_attributes() {
+    // Nothing of it is to be published, and it gives the top no attributes.
+    let other = Source::other().with(|it| it.top = None);
+    for next in [other.clone(), other.with(|it| it.atomic = true)] {
+        // Without write permission, without which only root changes names.
+        for top_mode in [0o750, 0o550] {
+            let top = Some(Top { mode: top_mode, modified_ns: 9 * TIME_NS });
+            let exchanged = exchanged().with(|it| it.top = top);
+            for call in 0..CALLS_MAX {
+                let directory = in_memory();
+                let path = directory.path().join("copy");
+                Source::other()
+                    .with(|it| it.top = top)
+                    .session(&path, Fault::None)
+                    .outcome
+                    .unwrap();
+                let own = Source::tree(3).with(|it| it.top = top);
+                own.session(&path, Fault::None).outcome.unwrap();
+                let extras = ["own", "d/own", "made anew/own", "made anew/inner/own"];
+                for extra in extras {
+                    let parent = path.join(extra).parent().unwrap().to_owned();
+                    let before = fs::metadata(&parent).unwrap();
+                    fs::set_permissions(&parent, fs::Permissions::from_mode(0o700)).unwrap();
+                    fs::write(path.join(extra), "own").unwrap();
+                    let opened = fs::File::open(&parent).unwrap();
+                    opened.set_modified(before.modified().unwrap()).unwrap();
+                    opened.set_permissions(before.permissions()).unwrap();
+                }
+                let killed = exchanged.session(&path, Fault::Crash(call));
+                let after =
+                    format!("{top_mode:o}, killed before call {call}: {:?}", killed.outcome);
+                let before = directories_of(&path);
+                let again = next.session(&path, Fault::None).outcome;
+                assert!(again.unwrap_or_else(|error| panic!("{after}: {error}")), "{after}");
+                assert_eq!(directories_of(&path), before, "{after}");
+                for extra in extras {
+                    assert_eq!(fs::read(path.join(extra)).unwrap(), b"own", "{after}: {extra}");
+                }
+                let hidden = hidden_below(directory.path());
+                assert!(hidden.is_empty(), "{after}: {hidden:?} is left");
+                if call >= killed.faults.calls() {
+                    break;
+                }
+                assert!(call + 1 < CALLS_MAX, "a session makes more calls");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_comes_before_any_call_of_an_exchange_stays() {
     let write = |top: &Path| {

@@ -148,8 +148,9 @@ impl Checks<'_> {
                 && old.is_directory()
                 && (old.mode == node.mode || is_given || self.roles.is_restored(node))
                 && self.may_remove(path, old);
-            // An exchange that was killed is completed: what is moved into directories changes their time.
+            // An exchange that was killed is completed: what is moved into directories changes their time, until they get it back.
             let is_completed = old.is_directory()
+                && !self.record.plan.faults.is_empty()
                 && old.mode == node.mode
                 && path.starts_with(IN_COPY)
                 && all.hidden.keys().any(|path| path.starts_with(IN_OLD));
@@ -211,7 +212,7 @@ impl Checks<'_> {
     fn comes(&mut self, path: &str, node: &Node, all: &Snapshot, floating: &mut Floating) {
         let role = self.roles.role(all, path);
         if let Some((old, may_go)) = floating.take(path, node.inode, role) {
-            let is_as_before = node.is_untouched(&old) || may_go;
+            let is_as_before = node.is_untouched(&old) || may_go || self.is_given_back(&old, node);
             if !is_as_before && !self.roles.may_set(&old, node, false) {
                 self.violation("was changed while it was out of the way", path);
             }
@@ -232,6 +233,14 @@ impl Checks<'_> {
             Role::Entry(_) => self.violation("is neither the old one nor the source's", path),
             Role::Top | Role::Other => self.violation("was made by the session", path),
         }
+    }
+
+    /// Whether a directory has its time of the start again, as an exchange that was killed is completed: another process has looked
+    /// while something was moved into it.
+    fn is_given_back(&self, old: &Node, node: &Node) -> bool {
+        let start = self.record.start.of_inode(node.inode);
+        let has_time = start.is_some_and(|start| start.modified_ns == node.modified_ns);
+        node.is_directory() && node.mode == old.mode && has_time
     }
 
     /// The path of an entry in the directory of the run.
