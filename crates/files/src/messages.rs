@@ -58,7 +58,7 @@ pub enum ToRoot {
     /// How long this receiver has waited for the members of a group so far.
     Waited { group: u64, waited: Vec<WaitedFor> },
     /// Digests of what this host has read at the URL ([`Start::reads`]): of subtrees of files, by the place where each begins
-    /// ([`crate::subtrees`]).
+    /// (`subtrees.rs`).
     Read { digests: Vec<(u64, SubtreeDigest)> },
     /// The last byte of the file is in place.
     Complete,
@@ -432,7 +432,7 @@ pub struct Start {
     /// from there. None: its only message is the listing of the tree.
     pub ranges: RangeList,
     /// Rank 0 lacks them as well: it reads them at the URL of the offer, and sends each in messages that end at multiples of
-    /// [`PIECE_BYTES`].
+    /// 4 MiB.
     pub reads: bool,
 }
 
@@ -484,7 +484,7 @@ const LINK_RECEIVE_BYTES_MAX: u64 = 8 << 20;
 /// Where messages end of what is read at a URL: a piece is sent on once it is there as a whole.
 pub(crate) const PIECE_BYTES: u64 = 4 << 20;
 
-/// Ranges, cut at multiples of [`PIECE_BYTES`].
+/// Ranges, cut at multiples of 4 MiB.
 pub fn pieces(ranges: &Ranges) -> Vec<ByteRange> {
     let cut = |(start, end): ByteRange| {
         let first = start / PIECE_BYTES;
