@@ -17,7 +17,7 @@ use crate::common::{Outcome, Place, await_that, signal};
 const BYTES: usize = 40_000_001;
 
 /// A server of the object of a place.
-fn server_of(
+pub fn server_of(
     place: &Place,
     answer: impl Fn(&WebRequest, &[u8]) -> WebAnswer + Send + Sync + 'static,
 ) -> WebServer {
@@ -25,7 +25,8 @@ fn server_of(
     WebServer::start(move |request| answer(request, &contents))
 }
 
-fn correct(request: &WebRequest, contents: &[u8]) -> WebAnswer {
+/// What a server answers that does as it should.
+pub fn correct(request: &WebRequest, contents: &[u8]) -> WebAnswer {
     request.answer(contents, "\"one\"")
 }
 

@@ -10,26 +10,16 @@ use std::{
     time::Duration,
 };
 
-use testing::{HubFile, HubRepository, WebAnswer, WebRequest, WebServer};
+use testing::{HubFile, HubRepository, WebAnswer, WebServer};
 
-use crate::common::{Listener, Outcome, Place, await_that, children, signal};
+use crate::{
+    common::{Listener, Outcome, Place, await_that, children, signal},
+    remote::{correct, server_of},
+};
 
 /// Three shares of at least 16 MiB.
 const BYTES: usize = 60_000_001;
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
-
-/// A server of the object of a place.
-fn server_of(
-    place: &Place,
-    answer: impl Fn(&WebRequest, &[u8]) -> WebAnswer + Send + Sync + 'static,
-) -> WebServer {
-    let contents = place.contents.clone();
-    WebServer::start(move |request| answer(request, &contents))
-}
-
-fn correct(request: &WebRequest, contents: &[u8]) -> WebAnswer {
-    request.answer(contents, "\"one\"")
-}
 
 fn words(url: &str, hosts: u32, more: &str) -> String {
     format!("push {url} --together --local {hosts} --dest {{host}}/copy --mkdir {more}")

@@ -254,12 +254,12 @@ fn keeping_attributes(
     let timed = match modified_ns(&now) == modified_ns(&before) {
         true => Ok(()),
         false => match disk.set_modified_ns(directory.as_fd(), modified_ns(&before)) {
-            // Somebody else's by now, who has let others write in it.
+            // Another user owns the directory by now.
             Err(Errno::PERM) => Ok(()),
             set => set,
         },
     };
-    // Not one that somebody else has given it since.
+    // Only a mode that this process has set: another one was set by another process.
     let restored = match has != had && has == had | 0o700 {
         true => timed.and(disk.set_mode(directory.as_fd(), had)),
         false => timed,

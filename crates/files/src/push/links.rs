@@ -1,6 +1,6 @@
 //! Who sends to whom in a session whose hosts fetch: each gets the object from one member by a link ([`crate::link`]), as
-//! [`schedule::attach`] decides. A host that would get it from a host that has everything gets shares of it from several of these
-//! ([`super::shares`]) if they send to nobody, so that the link of one is not the limit.
+//! [`schedule::attach`] decides. If several hosts with the whole object are idle, a host may get shares of it from all of them
+//! ([`super::shares`], [`super::several_senders`]).
 //!
 //! Hosts come at any time, and leave once they have published their copies. A link that breaks, or brings other bytes than the
 //! root has, is replaced; two members between which that happens again and again do not send to each other any more.
@@ -19,6 +19,7 @@ use super::{
     link_rates::LinkRates,
     pairs::Pairs,
     parts::Part,
+    regroup::{CUTS_MAX, REGROUP_PART},
     several_senders::{Heads, SeveralSenders},
     shares::Shares,
 };
@@ -34,12 +35,8 @@ const DIGESTS_MAX: usize = 2048;
 const BROKEN_MAX: u32 = 3;
 /// The same for links that bring other bytes than the root has.
 const ALTERED_MAX: u32 = 2;
-/// How often the shares that a host gets are cut anew. After that one member sends all.
-const CUTS_MAX: u32 = 8;
 /// In how many pieces an object is cut into shares.
 const STRIPES: u64 = 16;
-/// Shares are left as they are once at most this fraction of the object is left.
-const RECUT_PART: u64 = 8;
 /// For how long a host that has everything stays for one that lacks little more than what is under way.
 const LAST_CHUNKS_TIME: Duration = Duration::from_millis(500);
 /// That is at most this fraction of the object: hosts report five times a second how much they have.
@@ -71,7 +68,7 @@ pub(super) struct Links {
     own_errors: BTreeMap<usize, u32>,
     /// To how many hosts each has sent.
     served: BTreeMap<usize, u64>,
-    /// How often the shares that a host gets were cut anew.
+    /// How often the shares that a host gets were cut anew. After [`CUTS_MAX`] times one member sends all.
     cuts: BTreeMap<usize, u32>,
     rates: LinkRates,
     several: SeveralSenders,
@@ -183,9 +180,10 @@ impl Links {
     ) -> Plan {
         let mut released = self.rates.judge(hosts, groups, self.chunking.bytes, now);
         released.extend(self.uneven(hosts, groups));
-        let heads = self.heads(hosts, groups);
-        if let Some(host) = self.several.advance(&heads, hosts, self.chunking.bytes, now) {
-            released.extend(links_to(host, groups));
+        if !self.several.is_known() {
+            let heads = self.heads(hosts, groups);
+            let replaced = self.several.advance(&heads, hosts, self.chunking.bytes, now);
+            released.extend(replaced.into_iter().flat_map(|host| links_to(host, groups)));
         }
         let has_link = |host: usize| groups.values().any(|group| group.part.hosts.contains(&host));
         let waits = |host: usize| {
@@ -233,10 +231,12 @@ impl Links {
         plan
     }
 
-    /// Hosts that have everything, and send to nobody.
+    /// Hosts with the whole object that are no senders now.
     fn idle(&self, hosts: &[Host], groups: &BTreeMap<u64, PushGroup>) -> Vec<usize> {
-        let sends = |host: usize| groups.values().any(|group| group.part.source == Some(host));
-        (0..hosts.len()).filter(|&host| self.can_send_all(host, hosts) && !sends(host)).collect()
+        let senders: BTreeSet<usize> =
+            groups.values().filter_map(|group| group.part.source).collect();
+        let is_idle = |host: &usize| !senders.contains(host) && self.can_send_all(*host, hosts);
+        (0..hosts.len()).filter(is_idle).collect()
     }
 
     fn can_send_all(&self, index: usize, hosts: &[Host]) -> bool {
@@ -326,7 +326,7 @@ impl Links {
             let lacking = self.lacking(&hosts[host].has);
             let is_covered = lacking.iter().all(|range| coming.covers(range));
             let left = self.chunking.bytes.saturating_sub(hosts[host].bytes);
-            if !is_covered || left > self.chunking.bytes / RECUT_PART {
+            if !is_covered || left > self.chunking.bytes / REGROUP_PART {
                 *self.cuts.entry(host).or_insert(0) += 1;
                 uneven.extend(links);
             }

@@ -10,12 +10,12 @@ use super::{group::PushGroup, host::Host, object::Object};
 /// The least age of a group that is replaced for a host that became ready later.
 const REGROUP_AFTER: Duration = Duration::from_secs(1);
 /// A group with less than this fraction of the object left is not replaced.
-const REGROUP_PART: u64 = 8;
+pub(super) const REGROUP_PART: u64 = 8;
 /// How much faster a group must be after hosts were deferred; otherwise these were not the cause, and no
 /// further one is deferred.
 const FASTER: f64 = 1.2;
 /// How often the rest is cut anew: each time costs what is under way.
-const CUTS_MAX: u32 = 8;
+pub(super) const CUTS_MAX: u32 = 8;
 /// When a share is done the others go on at the rate of all shares, if not their senders' links are the limit.
 const SLOW_ALONE: f64 = 0.8;
 

@@ -69,11 +69,16 @@ pub(super) struct Heads {
     pub(super) alone: Vec<(usize, u64)>,
     /// Hosts that get shares.
     pub(super) shared: Vec<usize>,
-    /// Others that have everything send to nobody.
+    /// Other hosts with the whole object are no senders now.
     pub(super) are_some_idle: bool,
 }
 
 impl SeveralSenders {
+    /// Whether the result of a trial is known: nothing is tried any more.
+    pub(super) fn is_known(&self) -> bool {
+        matches!(self.state, State::Known { .. })
+    }
+
     /// Whether this host is to get shares.
     pub(super) fn has_several(&self, host: usize) -> bool {
         match &self.state {

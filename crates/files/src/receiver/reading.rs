@@ -206,7 +206,7 @@ impl Checker {
     }
 }
 
-/// Takes a lease once nobody else has one that excludes it. Errors: `stop`; others of leases.
+/// Takes a lease, and waits while a conflicting one is held. Errors: those of leases; `stop` while it waits.
 fn again<L>(stop: &AtomicBool, lease: impl Fn() -> Result<L, LeaseError>) -> io::Result<L> {
     loop {
         match lease() {
