@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead, BufReader, Write},
+    io::{BufRead, BufReader, BufWriter, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, PoisonError,
@@ -193,9 +193,11 @@ fn serve(
         for (name, value) in &answer.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        let mut out = stream;
+        // Its head goes with the first bytes of the body: a client that has the head finds those counted.
+        let mut out = BufWriter::new(stream);
         out.write_all((head + "\r\n").as_bytes())?;
         if request.method == "HEAD" {
+            out.flush()?;
             continue;
         }
         let body = &answer.body[..answer.cut_after.unwrap_or(usize::MAX).min(answer.body.len())];
@@ -203,8 +205,10 @@ fn serve(
             // Before a client can have it.
             sent.fetch_add(part.len() as u64, Ordering::Relaxed);
             out.write_all(part)?;
+            out.flush()?;
             thread::sleep(answer.pause);
         }
+        out.flush()?;
         if answer.cut_after.is_some() || length != answer.body.len() {
             stream.shutdown(std::net::Shutdown::Both)?;
             return Ok(());
